@@ -1,0 +1,166 @@
+"""A pipeline as it is frozen with a job: pydantic models are the truth of its fields.
+
+`pipeline.yaml` names files for its prompt and schema; here both are resolved to text and object. The frozen form is
+canonical JSON in the blob store; its digest travels with every message instead of the pipeline itself.
+"""
+
+import json
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from nightmill.kernel.domain.ids import NAME, digest
+
+_DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)$")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Sensitivity(StrEnum):
+    """How closely documents must be kept; a pool may see its own class and those before it (P6)."""
+
+    PUBLIC = "public"
+    INTERNAL = "internal"
+    CONFIDENTIAL = "confidential"
+    RESTRICTED = "restricted"
+
+    def allows(self, documents: "Sensitivity") -> bool:
+        """Whether a pool of this class may see documents of the other."""
+        order = list(Sensitivity)
+        return order.index(documents) <= order.index(self)
+
+
+def duration_s(text: Any) -> Any:
+    """Seconds of `90s`, `15m`, `6h` or `2d`; a number is taken as seconds. Raises ValueError."""
+    if isinstance(text, str):
+        match = _DURATION.match(text.strip())
+        if match is None:
+            raise ValueError(f"{text!r} is no duration; write 90s, 15m, 6h or 2d")
+        return float(match["number"]) * _UNIT_S[match["unit"]]
+    return text
+
+
+Duration = Annotated[float, BeforeValidator(duration_s), Field(gt=0)]
+
+
+class Frozen(BaseModel):
+    """Base of configuration: frozen, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InputSpec(Frozen):
+    """Which columns of a row are its identity and what the prompt may use."""
+
+    id: str = Field(min_length=1)
+    fields: tuple[str, ...] = Field(min_length=1)
+    version: str | None = None  #: a column that changes whenever the document does
+
+
+class ModelPolicy(Frozen):
+    """Which pools may answer, and how they sample."""
+
+    pools: tuple[str, ...] = Field(min_length=1)
+    max_output_tokens: int = Field(gt=0, le=200_000)
+    temperature: float = Field(default=0, ge=0, le=2)
+    seed: int | None = None
+
+
+class RepairSpec(Frozen):
+    """How often an invalid answer may be mended by a further call (Q2)."""
+
+    attempts: int = Field(default=1, ge=0, le=3)
+
+
+class GoldGate(Frozen):
+    """Agreement with known values, checked before publication."""
+
+    field: str
+    column: str | None = None  #: input column that holds the known value; the field's own name when absent
+    accuracy: float = Field(ge=0, le=1)
+    sample: int | None = Field(default=None, gt=0)  #: compare at most so many
+
+    @property
+    def gold_column(self) -> str:
+        return self.column or self.field
+
+
+class Gates(Frozen):
+    """What must hold before readers see a batch (Q4)."""
+
+    completion: float = Field(default=1.0, ge=0, le=1)  #: least share of planned items ended accepted or rejected
+    rejects: float = Field(default=0.05, ge=0, le=1)  #: greatest share of rejected items
+    gold: GoldGate | None = None
+
+
+class Publish(Frozen):
+    """Where accepted results go."""
+
+    target: Literal["files"] = "files"
+    format: Literal["parquet", "jsonl"] = "parquet"
+    mode: Literal["replace"] = "replace"
+    partial: bool = False  #: publish although items failed or wait for review; the manifest lists them
+    columns: tuple[str, ...] = ()  #: input columns to carry over
+
+
+class Limits(Frozen):
+    """What a job may spend."""
+
+    budget_usd: float | None = Field(default=None, ge=0)
+    deadline: Duration | None = None  #: seconds from submission
+    attempts: int = Field(default=4, ge=1, le=20)  #: retry budget of one item
+
+
+class Pipeline(Frozen):
+    """A transform: documents in, validated records out."""
+
+    name: str
+    input: InputSpec
+    prompt: str = Field(min_length=1)
+    output: dict[str, Any]
+    checks: tuple[dict[str, Any], ...] = ()
+    model: ModelPolicy
+    lane: Literal["realtime"] = "realtime"
+    repair: RepairSpec = RepairSpec()
+    gates: Gates = Gates()
+    publish: Publish = Publish()
+    limits: Limits = Limits()
+    sensitivity: Sensitivity = Sensitivity.INTERNAL
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "Pipeline":
+        if not NAME.match(self.name):
+            raise ValueError(f"name {self.name!r}: use 1-63 of a-z, 0-9 and '-', not at the ends")
+        for check in self.checks:
+            if len(check) != 1:
+                raise ValueError(f"checks: each entry has one rule, not {sorted(check)}")
+        return self
+
+    def canonical(self) -> bytes:
+        """The frozen form: JSON with sorted keys; its sha256 is the pipeline digest."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    @property
+    def prompt_version(self) -> str:
+        return digest(self.prompt.encode())
+
+    @property
+    def output_schema_version(self) -> str:
+        return digest(canonical_json(self.output))
+
+    @property
+    def transform_version(self) -> str:
+        """Digest of the fields that change answers: checks, repair and input fields; not budget, gates or target."""
+        parts = self.model_dump(mode="json", include={"checks", "repair", "input"})
+        return digest(canonical_json(parts))
+
+    def model_policy_version(self, models: tuple[str, ...]) -> str:
+        """Digest of the models of the pools, in order, and the sampling parameters."""
+        sampling = self.model.model_dump(mode="json", exclude={"pools"})
+        return digest(canonical_json({"models": list(models), **sampling}))
+
+
+def canonical_json(value: Any) -> bytes:
+    """Compact JSON with sorted keys; NaN and infinity are refused (ValueError)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
