@@ -9,7 +9,7 @@ others flow), or `ContractViolation` (quarantined with its original bytes). Anyt
 restart is the recovery path.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -103,11 +103,16 @@ class View(Protocol[Row_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """A secondary index: `key(row)` gives sort bytes, or None when the row is not in the index."""
+    """A secondary index: `key(row)` gives sort bytes, or None when the row is not in the index.
+
+    Kept in the local store beside the rows. `in_memory` mirrors it in memory too: for indexes that work like queues,
+    whose entries come and go (a store would wade through their tombstones); not for those that grow with the past.
+    """
 
     name: str
     row: type[Any]
-    key: Any  #: Callable[[row], bytes | None]
+    key: Callable[[Any], bytes | None]
+    in_memory: bool = True
 
 
 class Service:

@@ -463,6 +463,7 @@ class BatchPlanRow:
     max_output_tokens: int
     generation: int  #: generation being released; 0 before the first
     released_blocks: int
+    control: BatchControlled | None = None  #: the publisher's last word
     manifest_digest: str | None = None
     refusal: Refusal | None = None
     updated_at_ms: int
@@ -481,6 +482,7 @@ class BatchPlanRow:
             "max_output_tokens": self.max_output_tokens,
             "generation": self.generation,
             "released_blocks": self.released_blocks,
+            "control": None if self.control is None else self.control.to_avro(),
             "manifest_digest": self.manifest_digest,
             "refusal": None if self.refusal is None else self.refusal.to_avro(),
             "updated_at_ms": self.updated_at_ms,
@@ -501,6 +503,7 @@ class BatchPlanRow:
             max_output_tokens=d["max_output_tokens"],
             generation=d["generation"],
             released_blocks=d["released_blocks"],
+            control=None if d["control"] is None else BatchControlled.from_avro(d["control"]),
             manifest_digest=d["manifest_digest"],
             refusal=None if d["refusal"] is None else Refusal.from_avro(d["refusal"]),
             updated_at_ms=d["updated_at_ms"],

@@ -44,18 +44,15 @@ def newest(stems: list[str]) -> list[str]:
     return [f"{name}.v{version}" for name, version in best.items()]
 
 
+@lru_cache(maxsize=1)
 def newest_schemas() -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Full names of the newest messages, and every named type they may hold (inline enums pulled out)."""
-    named = dict(shared_types())
-    roots = []
-    for stem in newest(list(all_schemas())):
-        schema = all_schemas()[stem]
-        roots.append(f"nightmill.{schema['name']}")
-        named[roots[-1]] = schema
-    for schema in list(named.values()):
-        for field in schema.get("fields", ()):
-            field["type"] = _pull_inline(field["type"], named)
-    return roots, named
+    written = {f"nightmill.{all_schemas()[stem]['name']}": all_schemas()[stem] for stem in newest(list(all_schemas()))}
+    named: dict[str, dict[str, Any]] = {}
+    for full, schema in {**shared_types(), **written}.items():
+        fields = [{**field, "type": _pull_inline(field["type"], named)} for field in schema.get("fields", ())]
+        named[full] = {**schema, "fields": fields} if fields else schema
+    return list(written), named
 
 
 def _pull_inline(avro: Any, named: dict[str, dict[str, Any]]) -> Any:

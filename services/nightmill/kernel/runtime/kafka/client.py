@@ -1,0 +1,75 @@
+"""Client settings and the meaning of its errors, shared by the session, the reader and the administrator.
+
+Settings are those measured on a real broker. Two deserve a word: `retry.backoff.ms=5` (with the default of 100 a
+transaction waits 40-105 ms for its predecessor's markers instead of 10), and `partitioner=murmur2_random` (the default
+is CRC32, which no other client shares).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OffsetHole, Place, Record
+
+CALL_TIMEOUT_S = 10.0
+
+PRODUCER = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "batch.size": 262144,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",
+    "message.max.bytes": 4 << 20,
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 50,
+    "queue.buffering.max.messages": 200000,
+}
+CONSUMER = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 500,
+    "queued.max.messages.kbytes": 32768,
+    "max.poll.interval.ms": 300000,
+    "fetch.message.max.bytes": 4 << 20,
+}
+FENCED = {KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID, KafkaError.INVALID_PRODUCER_EPOCH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How fast a dead instance is noticed. The governor's are shorter: everyone waits for it."""
+
+    session_timeout_ms: int = 6000
+    transaction_timeout_ms: int = 10000
+
+
+def to_record(message: Any, prefix: str) -> Record:
+    return Record(
+        Place(message.topic().removeprefix(prefix), message.partition()),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers() or (),
+        message.timestamp()[1],
+    )
+
+
+def is_notice(message: Any) -> bool:
+    """Whether a polled message is only news of the client; raises the port's error where it is a failure."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise OffsetHole(f"{message.topic()}[{message.partition()}]: {error.str()}")
+    if error.code() in FENCED or error.fatal():
+        raise Fenced(error.str())
+    if error.retriable() or is_transport(error) or error.code() == KafkaError._PARTITION_EOF:
+        return True
+    raise LogUnavailable(f"{message.topic()}: {error.str()}")
+
+
+def is_transport(error: KafkaError) -> bool:
+    return error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)

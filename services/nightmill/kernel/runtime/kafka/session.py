@@ -1,0 +1,199 @@
+"""Membership of one service instance in its group, with its transactions."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from nightmill.kernel.runtime.kafka.client import (
+    CALL_TIMEOUT_S,
+    CONSUMER,
+    FENCED,
+    PRODUCER,
+    Timing,
+    is_notice,
+    to_record,
+)
+from nightmill.kernel.runtime.log import (
+    Aborted,
+    Assignment,
+    Fenced,
+    LogUnavailable,
+    OutcomeUnknown,
+    Outgoing,
+    Place,
+    Polled,
+)
+
+_SERVE_EVERY = 200  #: records between two looks at delivery reports
+
+
+class KafkaSession:
+    """A group member with static id, and the transactional producer of the same name."""
+
+    def __init__(
+        self,
+        client: dict[str, Any],
+        prefix: str,
+        group: str,
+        instance: str,
+        topics: Sequence[str],
+        timing: Timing,
+    ) -> None:
+        self._prefix = prefix
+        self._gained: list[int] = []
+        self._lost: list[int] = []
+        self._unserved = 0
+        self._failure: KafkaError | None = None
+        self._producer = Producer(
+            {
+                **client,
+                **PRODUCER,
+                "transactional.id": f"{prefix}{group}-{instance}",
+                "transaction.timeout.ms": timing.transaction_timeout_ms,
+                "delivery.timeout.ms": timing.transaction_timeout_ms - 1000,
+            }
+        )
+        try:
+            self._producer.init_transactions(3 * CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise LogUnavailable(f"no transactions for {group}-{instance}: {error.args[0]}") from error
+        self._outside = Producer({**client, **PRODUCER})
+        self._consumer = Consumer(
+            {
+                **client,
+                **CONSUMER,
+                "group.id": prefix + group,
+                "group.instance.id": f"{group}-{instance}",
+                "session.timeout.ms": timing.session_timeout_ms,
+                "heartbeat.interval.ms": timing.session_timeout_ms // 4,
+                "partition.assignment.strategy": "range",
+            }
+        )
+        names = [prefix + topic for topic in topics]
+        self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def poll(self, timeout_s: float, limit: int) -> Polled:
+        first = self._consumer.poll(timeout_s)
+        messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
+        self._producer.poll(0)
+        self._outside.poll(0)
+        records = [to_record(message, self._prefix) for message in messages if not is_notice(message)]
+        assignment = Assignment(tuple(self._gained), tuple(self._lost))
+        self._gained, self._lost = [], []
+        if assignment.lost or assignment.gained:
+            kept = {(place.topic, place.partition) for place in self._consumer.assignment()}
+            records = [r for r in records if (self._prefix + r.place.topic, r.place.partition) in kept]
+        return Polled(assignment, records)
+
+    def pause(self, place: Place) -> None:
+        self._consumer.pause([self._partition(place)])
+
+    def resume(self, place: Place) -> None:
+        self._consumer.resume([self._partition(place)])
+
+    def seek(self, place: Place, offset: int) -> None:
+        target = self._partition(place)
+        target.offset = offset
+        self._consumer.seek(target)
+
+    def committed(self, places: Iterable[Place]) -> Mapping[Place, int]:
+        return {
+            Place(found.topic.removeprefix(self._prefix), found.partition): self._first(found)
+            for found in self._committed([self._partition(place) for place in places])
+        }
+
+    def send_now(self, records: Iterable[Outgoing]) -> None:
+        for record in records:
+            self._produce(self._outside, record, None)
+        self._outside.poll(0)
+
+    def commit(self, records: Iterable[Outgoing], positions: Mapping[Place, int]) -> None:
+        self._failure = None
+        offsets = [TopicPartition(self._prefix + place.topic, place.partition, at) for place, at in positions.items()]
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(self._producer, record, self._delivered)
+            if offsets:
+                metadata = self._consumer.consumer_group_metadata()
+                self._producer.send_offsets_to_transaction(offsets, metadata, CALL_TIMEOUT_S)
+            self._producer.commit_transaction(CALL_TIMEOUT_S)
+        except KafkaException as error:
+            self._transaction_failed(error)
+        if self._failure is not None:
+            raise OutcomeUnknown(f"a record of a committed transaction was not delivered: {self._failure}")
+
+    def close(self) -> None:
+        self._outside.flush(CALL_TIMEOUT_S)
+        self._consumer.close()
+
+    def _produce(self, producer: Producer, record: Outgoing, report: Any) -> None:
+        arguments: dict[str, Any] = {"key": record.key, "value": record.value, "headers": list(record.headers)}
+        if record.partition is not None:
+            arguments["partition"] = record.partition
+        if report is not None:
+            arguments["on_delivery"] = report
+        while True:
+            try:
+                producer.produce(self._prefix + record.topic, **arguments)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+        self._unserved += 1
+        if self._unserved >= _SERVE_EVERY:
+            self._unserved = 0
+            producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            self._failure = error
+
+    def _transaction_failed(self, error: KafkaException) -> NoReturn:
+        """Map a foreign error to the port's: fenced, to be done again, or unknown."""
+        cause: KafkaError = error.args[0]
+        if cause.code() in FENCED:
+            raise Fenced(cause.str()) from error
+        if cause.txn_requires_abort():
+            try:
+                self._producer.abort_transaction(CALL_TIMEOUT_S)
+            except KafkaException as second:
+                raise OutcomeUnknown(f"abort: {second.args[0]}") from second
+            raise Aborted(cause.str()) from error
+        raise OutcomeUnknown(cause.str()) from error
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        starts = self._committed(partitions)
+        for place in starts:
+            if place.offset < 0:
+                place.offset = OFFSET_BEGINNING
+        consumer.assign(starts)
+        self._gained = sorted({place.partition for place in partitions})
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._gained = []
+        self._lost = sorted({*self._lost, *(place.partition for place in partitions)})
+
+    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        deadline = time.monotonic() + 3 * CALL_TIMEOUT_S
+        while True:
+            try:
+                found: list[TopicPartition] = self._consumer.committed(places, timeout=CALL_TIMEOUT_S)
+                return found
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise LogUnavailable(f"committed positions: {error.args[0]}") from error
+
+    def _first(self, place: TopicPartition) -> int:
+        if place.offset >= 0:
+            return int(place.offset)
+        try:
+            low, _ = self._consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise LogUnavailable(f"first offset of {place.topic}: {error.args[0]}") from error
+        return int(low)
+
+    def _partition(self, place: Place) -> TopicPartition:
+        return TopicPartition(self._prefix + place.topic, place.partition)

@@ -1,0 +1,83 @@
+"""One service as a process: signals, readiness, the loop, and what becomes of its errors.
+
+Exit codes: 0 after an orderly stop; 1 when it must be started again (the supervisor does); 2 when a person must act
+first (settings, a hole in the log).
+"""
+
+import logging
+import os
+import signal
+import time
+from types import FrameType
+
+from nightmill.kernel.runtime.kafka import KafkaLog, Timing
+from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OffsetHole, OutcomeUnknown
+from nightmill.kernel.runtime.loop import Loop, Pace
+from nightmill.kernel.runtime.observe import metrics
+from nightmill.kernel.runtime.service import Service
+from nightmill.kernel.runtime.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_IDLE_POLL_S = 0.5
+_BUSY_POLL_S = 0.02
+
+#: services whose silence stops others are noticed sooner, and commit at once
+_TIMING = {"rate_governor": Timing(session_timeout_ms=2000, transaction_timeout_ms=3000)}
+_PACE = {"rate_governor": Pace(commit_every_ms=20)}
+
+
+class _Stop:
+    """Set by SIGTERM or SIGINT."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+
+
+def run_service(service: Service, settings: Settings) -> int:
+    """Run until told to stop; returns the exit code. Needs the main thread (signals)."""
+    stop = _Stop()
+    if settings.metrics_port is not None:
+        metrics.serve(settings.metrics_port)
+    try:
+        return _run(service, settings, stop)
+    except OffsetHole as error:
+        log.critical("records are gone that were not handled", extra={"action": "offset_hole", "reason": str(error)})
+        return 2
+    except (LogUnavailable, Fenced, OutcomeUnknown) as error:
+        log.error("stopping", extra={"action": "service_stops", "cause": type(error).__name__, "reason": str(error)})
+        return 1
+
+
+def _run(service: Service, settings: Settings, stop: _Stop) -> int:
+    kafka = KafkaLog(settings.bootstrap, settings.namespace, settings.partitions, _TIMING.get(service.name))
+    loop = Loop(
+        service,
+        kafka,
+        instance=settings.instance,
+        state_dir=settings.state_dir / f"{service.name}-{settings.instance}",
+        clock_s=time.monotonic,
+        pace=_PACE.get(service.name),
+    )
+    ready = settings.run_dir / f"{service.name}.ready"
+    ready.parent.mkdir(parents=True, exist_ok=True)
+    ready.unlink(missing_ok=True)
+    while not stop.asked and not loop.partitions:
+        loop.step(_now_ms(), _BUSY_POLL_S)
+    ready.write_text(str(os.getpid()))
+    log.info("service ready", extra={"action": "service_ready", "partitions": loop.partitions})
+    while not stop.asked:
+        loop.step(_now_ms(), _BUSY_POLL_S if service.busy() else _IDLE_POLL_S)
+    loop.close()
+    ready.unlink(missing_ok=True)
+    log.info("service stopped", extra={"action": "service_stopped"})
+    return 0
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,171 @@
+"""What a process is told from outside, read once at start: the environment, and the config folder.
+
+Errors name file, line, field, value and remedy.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from platformdirs import user_data_path
+from pydantic import BaseModel, ValidationError
+
+from nightmill.kernel.domain.settings import Config, Pools, Prices, Retry, Tenants
+from nightmill.kernel.resources import resource
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_NAMESPACE = re.compile(r"^[a-z0-9][a-z0-9-]{0,40}$")
+
+
+class SettingsError(Exception):
+    """A setting or config file that can not be used; the text names place, value and remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of one process of an installation."""
+
+    home: Path
+    bootstrap: str
+    namespace: str = "nightmill"
+    partitions: int = 2
+    config_dir: Path
+    instance: str = "0"
+    blobs_url: str
+    clickhouse_url: str | None = None  #: None: embedded, under the home
+    local_model_url: str | None = None
+    metrics_port: int | None = None
+    environment: Mapping[str, str]  #: where named key variables are looked up
+
+    @property
+    def state_dir(self) -> Path:
+        return self.home / "state"
+
+    @property
+    def outbox_dir(self) -> Path:
+        return self.home / "outbox"
+
+    @property
+    def ledger_dir(self) -> Path:
+        return self.home / "ledger"
+
+    @property
+    def results_dir(self) -> Path:
+        return self.home / "results"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.home / "run"
+
+    @property
+    def token_file(self) -> Path:
+        return self.home / "token"
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Settings from `NIGHTMILL_*` variables. Raises `SettingsError`."""
+    home = Path(environment.get("NIGHTMILL_HOME") or user_data_path("nightmill")).absolute()
+    namespace = environment.get("NIGHTMILL_NAMESPACE", "nightmill")
+    if not _NAMESPACE.match(namespace):
+        raise SettingsError(f"NIGHTMILL_NAMESPACE {namespace!r}: use at most 41 of a-z, 0-9 and '-'")
+    return Settings(
+        home=home,
+        bootstrap=environment.get("NIGHTMILL_KAFKA", "127.0.0.1:9092"),
+        namespace=namespace,
+        partitions=_integer(environment, "NIGHTMILL_PARTITIONS", 2) or 2,
+        config_dir=Path(environment.get("NIGHTMILL_CONFIG") or resource("deploy", "config")).absolute(),
+        instance=environment.get("NIGHTMILL_INSTANCE", "0"),
+        blobs_url=environment.get("NIGHTMILL_BLOBS") or str(home / "blobs"),
+        clickhouse_url=environment.get("NIGHTMILL_CLICKHOUSE"),
+        local_model_url=environment.get("NIGHTMILL_LOCAL_MODEL_URL"),
+        metrics_port=_integer(environment, "NIGHTMILL_METRICS_PORT", None),
+        environment=dict(os.environ if environment is os.environ else environment),
+    )
+
+
+def load_config(folder: Path) -> Config:
+    """The config folder, whole. Raises `SettingsError`."""
+    return Config(
+        pools=load_yaml(folder / "pools.yaml", Pools).pools,
+        prices=load_yaml(folder / "prices.yaml", Prices),
+        retry=load_yaml(folder / "retry.yaml", Retry),
+        tenants=load_yaml(folder / "tenants.yaml", Tenants).tenants,
+    )
+
+
+def load_yaml(path: Path, model: type[_Model]) -> _Model:
+    """A YAML file as a model. Raises `SettingsError` that names file, line, field, value and remedy."""
+    text = read_text(path)
+    try:
+        value = yaml.safe_load(text)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f", line {mark.line + 1}"
+        raise SettingsError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+    if not isinstance(value, dict):
+        raise SettingsError(f"{path}: expected fields with values, found {type(value).__name__}")
+    return validated(value, model, path, node)
+
+
+def validated(value: dict[str, Any], model: type[_Model], path: Path, node: Any) -> _Model:
+    """`value` as a model; `node` is its YAML tree, for line numbers. Raises `SettingsError`."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_problem(path, node, each) for each in error.errors()[:10])) from error
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file. Raises `SettingsError`."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise SettingsError(f"{path}: is a folder, expected a file") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: can not be read: {error.strerror}") from error
+
+
+def _problem(path: Path, node: Any, error: Any) -> str:
+    location = [part for part in error["loc"] if not isinstance(part, str) or not part.startswith("function-")]
+    field = ".".join(str(part) for part in location)
+    shown = repr(error.get("input"))
+    if error["type"] == "extra_forbidden":
+        return f"{path}, line {_line(node, location)}: unknown field {field}; remove it or mend its name"
+    if error["type"] == "missing":
+        return f"{path}, line {_line(node, location[:-1])}: field {field} is missing"
+    value = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return f"{path}, line {_line(node, location)}: {field} = {value}: {error['msg']}"
+
+
+def _line(node: Any, location: list[Any]) -> int:
+    """Line (from 1) of the node at `location`, or of the nearest one above it."""
+    line: int = node.start_mark.line + 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if k.value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = (node.value[part], node.value[part])
+        else:
+            found = None
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
+
+
+def _integer(environment: Mapping[str, str], name: str, default: int | None) -> int | None:
+    text = environment.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal():
+        raise SettingsError(f"{name} = {text!r}: expected a whole number")
+    return int(text)

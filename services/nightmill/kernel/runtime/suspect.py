@@ -1,0 +1,68 @@
+"""Finds the record that kills its service: a mark on disk while a record is handled.
+
+The mark is a small mapped file, so setting it costs a memory write and survives the process (not the machine). A
+process that starts and finds a mark counts one kill against that record; at the second the record is quarantined. An
+operator's kills hit the same record twice only by a rare chance, because after a crash each record commits alone until
+the marked one has passed.
+"""
+
+import mmap
+from pathlib import Path
+
+from nightmill.kernel.runtime.log import Record
+
+_SIZE = 512
+_LIMIT = 2
+
+
+class Suspect:
+    """The mark of one instance, in the file `path`."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._counts = path.with_suffix(".kills")
+        if not path.exists() or path.stat().st_size != _SIZE:
+            path.write_bytes(b"\0" * _SIZE)
+        self._file = path.open("r+b")
+        self._map = mmap.mmap(self._file.fileno(), _SIZE)
+        self._killer, self._kills = self._count()
+
+    @property
+    def careful(self) -> bool:
+        """Whether a record is under suspicion: commit one record at a time."""
+        return self._kills > 0
+
+    def convicted(self, record: Record) -> bool:
+        """Whether `record` killed this service twice."""
+        return self._kills >= _LIMIT and _name(record) == self._killer
+
+    def handling(self, record: Record) -> None:
+        name = _name(record)
+        self._map[: len(name) + 1] = name + b"\0"
+
+    def handled(self) -> None:
+        self._map[0] = 0
+
+    def passed(self, record: Record) -> None:
+        """`record` is committed; if it was the suspect, suspicion ends."""
+        if self._kills and _name(record) == self._killer:
+            self._killer, self._kills = b"", 0
+            self._counts.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._map.close()
+        self._file.close()
+
+    def _count(self) -> tuple[bytes, int]:
+        marked = self._map[:].split(b"\0", 1)[0]
+        before, _, number = self._counts.read_bytes().rpartition(b"\n") if self._counts.exists() else (b"", b"", b"0")
+        if not marked:
+            return before, int(number)
+        kills = int(number) + 1 if before == marked else 1
+        self._counts.write_bytes(marked + b"\n" + str(kills).encode())
+        self._map[0] = 0
+        return marked, kills
+
+
+def _name(record: Record) -> bytes:
+    return f"{record.place.topic}/{record.place.partition}/{record.offset}".encode()[: _SIZE - 1]
