@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from kit.broker import bootstrap, namespace
 
+from kit.broker import bootstrap, namespace
 from nightmill.kernel.runtime.kafka import KafkaLog
 from nightmill.kernel.runtime.kafka.admin import create_topics, delete_topics
 from nightmill.kernel.runtime.log import Aborted, Fenced, Log, Outgoing, Place, Reader, Record, Session, partition_of

@@ -1,0 +1,1 @@
+"""What the suites share: real brokers and stores handed out, never imitated."""

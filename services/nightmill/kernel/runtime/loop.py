@@ -109,6 +109,10 @@ class Loop:
         """Numbers of the owned partitions."""
         return sorted(self._parts)
 
+    def owned(self) -> list["OwnedPartition"]:
+        """The owned partitions."""
+        return list(self._parts.values())
+
     def step(self, now_ms: int, timeout_s: float = 0.0) -> Step:
         """One turn. Blocks at most `timeout_s` for input (and for as long as a commit or a restore takes).
 
@@ -145,6 +149,12 @@ class Loop:
         self._ends.close()
         self._suspect.close()
         self._service.close()
+
+    def abandon(self) -> None:
+        """Let go of local files and connections without committing, as after a crash."""
+        for part in self._parts.values():
+            part.store.close()
+        self._suspect.close()
 
     def _work(self, records: Sequence[Record]) -> None:
         if self._stalled:

@@ -1,14 +1,14 @@
 """The log on Apache Kafka: the only room that knows confluent-kafka."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S, CONSUMER, Timing
+from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S, CONSUMER, Timing, patiently
 from nightmill.kernel.runtime.kafka.reader import KafkaReader, KafkaWriter
 from nightmill.kernel.runtime.kafka.session import KafkaSession
-from nightmill.kernel.runtime.log import LogUnavailable
 
 __all__ = ["KafkaLog", "Timing"]
 
@@ -34,17 +34,15 @@ class KafkaLog:
     def lag(self, group: str, topic: str) -> int:
         """Raises `LogUnavailable`."""
         consumer = Consumer({**self._client(), **CONSUMER, "group.id": self._prefix + group})
+        places = [TopicPartition(self._prefix + topic, number) for number in range(self.partitions)]
+        lag = 0
         try:
-            places = [TopicPartition(self._prefix + topic, number) for number in range(self.partitions)]
-            lag = 0
-            for committed in consumer.committed(places, timeout=CALL_TIMEOUT_S):
-                low, high = consumer.get_watermark_offsets(committed, timeout=CALL_TIMEOUT_S)
-                lag += high - max(committed.offset, low)
-            return lag
-        except KafkaException as error:
-            raise LogUnavailable(str(error.args[0])) from error
+            for place in patiently(f"positions of {group}", lambda: consumer.committed(places, timeout=CALL_TIMEOUT_S)):
+                low, high = patiently(f"ends of {topic}", partial(consumer.get_watermark_offsets, place))
+                lag += high - max(place.offset, low)
         finally:
             consumer.close()
+        return lag
 
     def _client(self) -> dict[str, Any]:
         return {"bootstrap.servers": self._bootstrap, "log_level": 2, "allow.auto.create.topics": False}

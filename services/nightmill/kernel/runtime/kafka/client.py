@@ -5,14 +5,19 @@ transaction waits 40-105 ms for its predecessor's markers instead of 10), and `p
 is CRC32, which no other client shares).
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OffsetHole, Place, Record
 
 CALL_TIMEOUT_S = 10.0
+_PAUSE_S = 0.05
+
+_Result = TypeVar("_Result")
 
 PRODUCER = {
     "acks": "all",
@@ -44,6 +49,21 @@ class Timing:
 
     session_timeout_ms: int = 6000
     transaction_timeout_ms: int = 10000
+
+
+def patiently(what: str, call: Callable[[], _Result]) -> _Result:
+    """The result of a metadata call, tried again while the broker moves leaders or is away for a moment.
+
+    Blocks for at most about 20 s. Raises `LogUnavailable`.
+    """
+    deadline_s = time.monotonic() + CALL_TIMEOUT_S
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if time.monotonic() > deadline_s:
+                raise LogUnavailable(f"{what}: {error.args[0].str()}") from error
+            time.sleep(_PAUSE_S)
 
 
 def to_record(message: Any, prefix: str) -> Record:

@@ -7,9 +7,9 @@ the high watermark, or a restore would miss committed rows whose markers lag.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S, CONSUMER, PRODUCER, is_transport, to_record
+from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S, CONSUMER, PRODUCER, is_transport, patiently, to_record
 from nightmill.kernel.runtime.log import LogUnavailable, Outgoing, Place, Record
 
 
@@ -25,12 +25,11 @@ class KafkaReader:
 
     def end(self, place: Place) -> int:
         """Raises `LogUnavailable`."""
-        try:
-            _, high = self._watermarks.get_watermark_offsets(
-                TopicPartition(self._prefix + place.topic, place.partition), timeout=CALL_TIMEOUT_S
-            )
-        except KafkaException as error:
-            raise LogUnavailable(f"end of {place.topic}: {error.args[0]}") from error
+        where = TopicPartition(self._prefix + place.topic, place.partition)
+        _, high = patiently(
+            f"end of {place.topic}",
+            lambda: self._watermarks.get_watermark_offsets(where, timeout=CALL_TIMEOUT_S),
+        )
         return int(high)
 
     def start(self, place: Place, offset: int) -> None:

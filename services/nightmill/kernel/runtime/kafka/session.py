@@ -1,6 +1,5 @@
 """Membership of one service instance in its group, with its transactions."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ from nightmill.kernel.runtime.kafka.client import (
     PRODUCER,
     Timing,
     is_notice,
+    patiently,
     to_record,
 )
 from nightmill.kernel.runtime.log import (
@@ -177,22 +177,15 @@ class KafkaSession:
         self._lost = sorted({*self._lost, *(place.partition for place in partitions)})
 
     def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        deadline = time.monotonic() + 3 * CALL_TIMEOUT_S
-        while True:
-            try:
-                found: list[TopicPartition] = self._consumer.committed(places, timeout=CALL_TIMEOUT_S)
-                return found
-            except KafkaException as error:
-                if time.monotonic() > deadline:
-                    raise LogUnavailable(f"committed positions: {error.args[0]}") from error
+        return patiently("committed positions", lambda: self._consumer.committed(places, timeout=CALL_TIMEOUT_S))
 
     def _first(self, place: TopicPartition) -> int:
         if place.offset >= 0:
             return int(place.offset)
-        try:
-            low, _ = self._consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S)
-        except KafkaException as error:
-            raise LogUnavailable(f"first offset of {place.topic}: {error.args[0]}") from error
+        low, _ = patiently(
+            f"first offset of {place.topic}",
+            lambda: self._consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S),
+        )
         return int(low)
 
     def _partition(self, place: Place) -> TopicPartition:
