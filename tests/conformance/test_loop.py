@@ -213,7 +213,8 @@ def test_wait_holds_one_place_and_lets_the_others_flow(stage: Stage, source: str
     service = Recorder(waiting=True)
     loop = stage.loop(service)
     number = partition_of(key_of(source).encode(), stage.log.partitions)
-    same, others = [], []
+    same: list[str] = []
+    others: list[str] = []
     for name in (f"s{i}" for i in range(40)):
         (same if partition_of(key_of(name).encode(), stage.log.partitions) == number else others).append(name)
     stage.plan(source, same[0], others[0])

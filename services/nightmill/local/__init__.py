@@ -1,0 +1,1 @@
+"""The laptop: a real Kafka, every service and the model server as supervised processes of one machine."""

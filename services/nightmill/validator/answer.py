@@ -1,0 +1,93 @@
+"""From an answer's text to a value: finish reason first, then one outer code fence for free, then strict JSON (Q1).
+
+An answer that was cut short is refused even where its text happens to parse: it may be a shorter truth.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from nightmill.kernel.domain.lifecycle import VerdictKind
+
+_FENCE = re.compile(r"^\s*```[a-zA-Z]*[ \t]*\n(?P<body>.*?)\n?```\s*$", re.DOTALL)
+_SHOWN = 200
+
+#: what a finish reason other than a natural end means (providers.md §2, rows 32-37)
+_FINISH = {
+    "length": VerdictKind.REPAIRABLE,
+    "max_tokens": VerdictKind.REPAIRABLE,
+    "abort": VerdictKind.REPAIRABLE,
+    "repetition": VerdictKind.REPAIRABLE,
+    "tool_calls": VerdictKind.REPAIRABLE,
+    "function_call": VerdictKind.REPAIRABLE,
+    "content_filter": VerdictKind.REVIEW,
+    "refusal": VerdictKind.REVIEW,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a rule found wrong."""
+
+    kind: VerdictKind
+    rule: str
+    field: str | None = None
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A value that an answer's text stands for."""
+
+    value: Any
+
+
+class _NotStrict(ValueError):
+    """JSON that Python accepts and the standard does not, or that means two things at once."""
+
+
+def read_answer(text: str, finish_reason: str | None) -> Parsed | Finding:
+    """The value of an answer, or why it has none."""
+    kind = _FINISH.get(finish_reason or "")
+    if kind is not None:
+        return Finding(kind=kind, rule="finish_reason", value=finish_reason)
+    body = text
+    fenced = _FENCE.match(text)
+    if fenced is not None:
+        body = fenced["body"]
+    try:
+        return Parsed(json.loads(body, parse_constant=_no_constant, object_pairs_hook=_no_repeats))
+    except _NotStrict as error:
+        return Finding(kind=VerdictKind.REPAIRABLE, rule="json", field=None, value=str(error))
+    except (ValueError, RecursionError):
+        return Finding(kind=VerdictKind.REPAIRABLE, rule="json", value=shown(text))
+
+
+def lookup(value: Any, field: str) -> Any:
+    """The value at a dotted field (`a.b`, list positions as numbers), or None where there is none."""
+    for part in field.split("."):
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value for a verdict: as JSON, cut to 200 characters."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def _no_constant(name: str) -> Any:
+    raise _NotStrict(f"{name} is not JSON")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise _NotStrict("a name stands twice in one object")
+    return result

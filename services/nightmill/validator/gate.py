@@ -1,0 +1,70 @@
+"""The gate between model and store: an answer's text in, a verdict out; nothing is stored without one (Q1).
+
+In order: finish reason, JSON, schema, then the pipeline's rules as it lists them. The first that refuses decides.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
+
+from nightmill.kernel.domain.lifecycle import VerdictKind
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.wire.messages import Verdict
+from nightmill.validator.answer import Finding, Parsed, read_answer, shown
+from nightmill.validator.rules import Rule, read_checks
+
+ACCEPTED = Verdict(kind=VerdictKind.ACCEPTED)
+
+
+class SchemaError(ValueError):
+    """A pipeline's `output` that is no JSON Schema; the text says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A pipeline's checks, compiled once."""
+
+    schema: Any
+    rules: tuple[Rule, ...]
+
+    def judge(
+        self, text: str, finish_reason: str | None, row: Callable[[], Mapping[str, Any]]
+    ) -> tuple[Verdict, Any | None]:
+        """The verdict, and the value when it is accepted. `row` is asked only when a rule needs the source."""
+        read = read_answer(text, finish_reason)
+        if isinstance(read, Finding):
+            return _verdict(read), None
+        finding = self._schema_finding(read) or self._rule_finding(read, row)
+        return (ACCEPTED, read.value) if finding is None else (_verdict(finding), None)
+
+    def _schema_finding(self, parsed: Parsed) -> Finding | None:
+        if self.schema.is_valid(parsed.value):
+            return None
+        error = next(iter(self.schema.iter_errors(parsed.value)))
+        path = ".".join(str(part) for part in error.instance_path)
+        kind = VerdictKind.REPAIRABLE
+        return Finding(kind=kind, rule="schema", field=path or None, value=shown(error.message))
+
+    def _rule_finding(self, parsed: Parsed, row: Callable[[], Mapping[str, Any]]) -> Finding | None:
+        source = row() if any(rule.needs_row for rule in self.rules) else None
+        for rule in self.rules:
+            finding = rule.check(parsed.value, source)
+            if finding is not None:
+                return finding
+        return None
+
+
+def compile_gate(pipeline: Pipeline) -> Gate:
+    """The gate of a pipeline. Raises `SchemaError`, or ValueError for a bad check."""
+    try:
+        schema = jsonschema_rs.validator_for(pipeline.output)
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        raise SchemaError(f"output: not a JSON Schema: {reason}; see json-schema.org/draft/2020-12") from error
+    return Gate(schema, read_checks(pipeline.checks))
+
+
+def _verdict(finding: Finding) -> Verdict:
+    return Verdict(kind=finding.kind, rule=finding.rule, field=finding.field, value=finding.value)
