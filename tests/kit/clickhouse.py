@@ -46,12 +46,19 @@ def namespace() -> str:
 
 
 @contextmanager
-def front(folder: Path) -> Iterator[str]:
-    """URL of a server, or of the engine behind the smallest HTTP face (see clickhouse_front.py)."""
+def server(folder: Path) -> Iterator[str]:
+    """URL of a server, or where there is none of `front(folder)`."""
     if external := server_url():
         yield external
-        return
-    process = _start(_KIT / "clickhouse_front.py", str(folder))
+    else:
+        with front(folder) as url:
+            yield url
+
+
+@contextmanager
+def front(folder: Path, port: int = 0) -> Iterator[str]:
+    """URL of the engine behind the smallest HTTP face (see clickhouse_front.py), over `folder`."""
+    process = _start(_KIT / "clickhouse_front.py", str(folder), str(port))
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -162,10 +169,7 @@ def _start_container() -> str:
     from testcontainers.core.waiting_utils import wait_for_logs
 
     container = (
-        DockerContainer(_IMAGE)
-        .with_env("CLICKHOUSE_SKIP_USER_SETUP", "1")
-        .with_exposed_ports(_HTTP_PORT)
-        .start()
+        DockerContainer(_IMAGE).with_env("CLICKHOUSE_SKIP_USER_SETUP", "1").with_exposed_ports(_HTTP_PORT).start()
     )
     atexit.register(container.stop)
     wait_for_logs(container, "Ready for connections", timeout=_TIMEOUT_S)

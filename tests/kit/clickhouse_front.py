@@ -1,9 +1,9 @@
 """The embedded engine behind the smallest ClickHouse HTTP face that the client needs, as a process of its own.
 
-It stands in for a server where none is configured, so that the form of the store for servers is run in every test run:
-its requests, settings, parameters, Arrow bodies and errors meet the real engine. It is no server: no users, no sessions.
+It stands in for a server where none is configured, so that the store's form for servers is run in every test run: its
+requests, settings, parameters, Arrow bodies and errors meet the real engine. It is no server: no users, no sessions.
 
-    python clickhouse_front.py FOLDER      prints its port, serves until stdin ends
+    python clickhouse_front.py FOLDER [PORT]      prints its port, serves until stdin ends
 """
 
 import re
@@ -18,9 +18,10 @@ import chdb
 _TRANSPORT = {
     *("query", "database", "client_protocol_version", "session_id", "session_timeout", "session_check", "query_id"),
     *("compress", "decompress", "enable_http_compression", "wait_end_of_query", "role", "quota_key", "default_format"),
-    *("buffer_size", "send_progress_in_http_headers", "http_headers_progress_interval_ms", "cancel_http_readonly_queries_on_client_close"),
+    *("buffer_size", "send_progress_in_http_headers", "http_headers_progress_interval_ms"),
 }
 _FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*$", re.IGNORECASE)
+_BLOCK = re.compile(rb"INSERT INTO [^\n]* FORMAT \w+\n", re.IGNORECASE)
 _CODE = re.compile(r"Code: (\d+)")
 
 
@@ -55,7 +56,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         options = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
         body = self._body()
-        sql, data = (options["query"], body) if "query" in options else (body.decode(), b"")
+        # a block may follow its INSERT in the body
+        block = _BLOCK.match(body)
+        sql, data = (block.group().decode(), body[block.end() :]) if block else (body.decode(), b"")
+        sql = sql or options["query"]
         try:
             answer, fmt = run(self.address, options, sql, data)
         except RuntimeError as error:
@@ -92,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
 def main() -> None:
     Handler.address = sys.argv[1]
     keeper = chdb.connect(Handler.address)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_address[1], flush=True)
     sys.stdin.read()

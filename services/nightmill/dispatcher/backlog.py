@@ -1,0 +1,149 @@
+"""Indexes of the item table, and what is derived from its rows per open partition.
+
+Rows are the truth. A `Backlog` only spares looking: it counts unanswered items by pool, knows which queues may hold
+something, and when the next row is due, so that a tick with nothing to do costs next to nothing. It is rebuilt from the
+indexes when a partition opens and forgotten when it closes.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from nightmill.kernel.domain.lifecycle import ItemState
+from nightmill.kernel.runtime.service import Index, TableReader
+from nightmill.kernel.wire.messages import ItemStateRow
+
+NEVER_MS = 2**62
+
+_ORDER = struct.Struct(">IQQI")
+_TIME = struct.Struct(">Q")
+_HIGHEST_PRIORITY = 2**31 - 1
+
+
+def time_key(at_ms: int) -> bytes:
+    """Sort bytes of a time."""
+    return _TIME.pack(at_ms)
+
+
+def queue_prefix(pool: str, batch_id: str) -> bytes:
+    """What the ready keys of one queue begin with."""
+    return f"{pool}\0{batch_id}\0".encode()
+
+
+def shared_prefix(batch_id: str) -> bytes:
+    """What the keys of shared items that a batch leads begin with."""
+    return f"{batch_id}\0".encode()
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The first key after all that begin with a prefix that ends in a zero byte."""
+    return prefix[:-1] + b"\x01"
+
+
+def shared_key(row: ItemStateRow) -> bytes | None:
+    """Ready items that several batches wait for, by the batch that leads."""
+    if len(row.waiters) < 2 or not _is_ready(row):
+        return None
+    return shared_prefix(row.waiters[0].batch_id) + row.item_key.encode()
+
+
+def _is_ready(row: ItemStateRow) -> bool:
+    return row.state is ItemState.READY or row.state is ItemState.REPAIR
+
+
+def _ready_key(row: ItemStateRow) -> bytes | None:
+    """Pool and leading batch, then priority (high first), deadline, planning time, place in the batch."""
+    if not _is_ready(row):
+        return None
+    lead = row.waiters[0]
+    deadline = NEVER_MS if row.deadline_at_ms is None else row.deadline_at_ms
+    return queue_prefix(row.pool or "", lead.batch_id) + _ORDER.pack(
+        _HIGHEST_PRIORITY - row.priority, deadline, row.planned_at_ms, lead.ordinal
+    )
+
+
+def _due_key(row: ItemStateRow) -> bytes | None:
+    """Retry time of a waiting item, watchdog time of a dispatched one."""
+    return None if row.due_at_ms is None else _TIME.pack(row.due_at_ms)
+
+
+def _shard_key(row: ItemStateRow) -> bytes | None:
+    return None if row.shard_id is None else f"{row.shard_id}\0".encode()
+
+
+def _ended_key(row: ItemStateRow) -> bytes | None:
+    return None if row.ended_at_ms is None else _TIME.pack(row.ended_at_ms)
+
+
+INDEXES = (
+    Index(name="ready", row=ItemStateRow, key=_ready_key),
+    Index(name="due", row=ItemStateRow, key=_due_key),
+    Index(name="shard", row=ItemStateRow, key=_shard_key),
+    Index(name="shared", row=ItemStateRow, key=shared_key),
+    # grows with the past, and is looked at once a minute
+    Index(name="ended", row=ItemStateRow, key=_ended_key, in_memory=False),
+)
+
+
+def shard_rows(items: TableReader[ItemStateRow], shard_id: str) -> list[ItemStateRow]:
+    """Rows that are still dispatched under a shard."""
+    prefix = f"{shard_id}\0".encode()
+    return list(items.index("shard", start=prefix, stop=after_prefix(prefix)))
+
+
+class Backlog:
+    """What one open partition has to do."""
+
+    def __init__(self, items: TableReader[ItemStateRow]) -> None:
+        #: unanswered items by pool
+        self.outstanding: Counter[str] = Counter(row.pool or "" for row in items.index("shard"))
+        #: (pool, batch) of every queue that may hold ready items, with the turn it was last taken from
+        self.queues: dict[tuple[str, str], int] = dict.fromkeys(_queues(items), 0)
+        #: no row is due before
+        self.next_due_ms = 0
+        #: rows that ended long ago are looked for then
+        self.next_expiry_ms = 0
+        #: how far the walk over shared items has come, and when it begins anew
+        self.shared_from = b""
+        self.next_walk_ms = 0
+        self._turn = 0
+
+    def moved(self, before: ItemStateRow | None, after: ItemStateRow) -> None:
+        """A row was put in the place of another."""
+        if before is not None and before.state is ItemState.DISPATCHED:
+            self.outstanding[before.pool or ""] -= 1
+        if after.state is ItemState.DISPATCHED:
+            self.outstanding[after.pool or ""] += 1
+        elif _is_ready(after):
+            self.queues.setdefault((after.pool or "", after.waiters[0].batch_id), 0)
+        if after.due_at_ms is not None and after.due_at_ms < self.next_due_ms:
+            self.next_due_ms = after.due_at_ms
+
+    def take(self, items: TableReader[ItemStateRow], queue: tuple[str, str], most: int) -> list[ItemStateRow]:
+        """The first ready rows of a queue. One that gave all it had is forgotten until a row is put into it."""
+        prefix = queue_prefix(*queue)
+        rows = list(islice(items.index("ready", start=prefix, stop=after_prefix(prefix)), most))
+        if len(rows) < most:
+            del self.queues[queue]
+        else:
+            self._turn += 1
+            self.queues[queue] = self._turn
+        return rows
+
+    def due(self, items: TableReader[ItemStateRow], now_ms: int, most: int) -> list[ItemStateRow]:
+        """Rows whose time has come, and one look ahead to the next."""
+        rows = list(islice(items.index("due", stop=time_key(now_ms + 1)), most))
+        if len(rows) < most:
+            following = next(items.index("due", start=time_key(now_ms + 1)), None)
+            self.next_due_ms = NEVER_MS if following is None else following.due_at_ms or 0
+        return rows
+
+
+def _queues(items: TableReader[ItemStateRow]) -> Iterator[tuple[str, str]]:
+    """Every queue that holds something, by one look at each."""
+    start = b""
+    while (row := next(items.index("ready", start=start), None)) is not None:
+        queue = (row.pool or "", row.waiters[0].batch_id)
+        yield queue
+        start = after_prefix(queue_prefix(*queue))

@@ -1,0 +1,97 @@
+"""Which pool an item goes to, and how much of a pool's work may be under way (P6, E2).
+
+Sensitivity and the tenant's own pools are checked here, before a byte leaves, at admission and again at each dispatch.
+"""
+
+from nightmill.kernel.domain.failures import Billed, FailureClass
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.settings import Config, PoolLimits, Tenant
+from nightmill.kernel.wire.messages import Failure
+
+#: A realtime shard holds at most so many items, and so many tokens of input and output together.
+SHARD_ITEMS = 50
+SHARD_TOKENS = 250_000
+
+#: Characters of a repair's text per token, on the safe side, and what the wording around it takes.
+_CHARS_PER_TOKEN = 3
+_REPAIR_WORDING_TOKENS = 64
+
+_RATE_WINDOW_S = 3
+
+
+def allowed_pools(config: Config, pipeline: Pipeline, tenant: str) -> tuple[str, ...]:
+    """The pipeline's pools, in its order, that exist and may see its documents on behalf of the tenant."""
+    rights = config.tenants.get(tenant) or Tenant()
+    if not rights.sensitivity.allows(pipeline.sensitivity):
+        return ()
+    return tuple(
+        name
+        for name in pipeline.model.pools
+        if name in config.pools
+        and config.pools[name].sensitivity.allows(pipeline.sensitivity)
+        and (rights.pools is None or name in rights.pools)
+    )
+
+
+def choose_pool(config: Config, allowed: tuple[str, ...], tokens: int) -> str | None:
+    """The first allowed pool whose context holds so many tokens of input and output."""
+    for name in allowed:
+        if tokens <= config.pools[name].context_tokens:
+            return name
+    return None
+
+
+def headroom_tokens(config: Config, allowed: tuple[str, ...], tokens: int) -> int:
+    """What the longest context among the allowed pools leaves beside `tokens`; negative when it does not hold them."""
+    return max((config.pools[name].context_tokens for name in allowed), default=0) - tokens
+
+
+def repair_tokens(chars: int) -> int:
+    """Estimate, on the safe side, of what a repair of so many characters adds to the input."""
+    return chars // _CHARS_PER_TOKEN + 1 + _REPAIR_WORDING_TOKENS
+
+
+def forbidden(pipeline: Pipeline, tenant: str) -> Failure:
+    """No pool may see the item's documents."""
+    return _refusal(
+        FailureClass.POLICY,
+        "pool_forbidden",
+        f"none of the pools {', '.join(pipeline.model.pools)} is configured and allowed for tenant {tenant} and "
+        f"{pipeline.sensitivity} documents; name another pool in model.pools, or change pools.yaml or tenants.yaml",
+    )
+
+
+def too_long(config: Config, allowed: tuple[str, ...], tokens: int) -> Failure:
+    """No allowed pool's context holds the item."""
+    contexts = ", ".join(f"{name} ({config.pools[name].context_tokens})" for name in allowed)
+    return _refusal(
+        FailureClass.BAD_INPUT,
+        "context_too_long",
+        f"{tokens} tokens of input and output exceed the context of {contexts}; shorten the document, lower "
+        f"model.max_output_tokens, or name a pool with a longer context",
+    )
+
+
+def internal(signal: str, message: str) -> Failure:
+    """Something of ours could not be read; the item must still end."""
+    return _refusal(FailureClass.INTERNAL, signal, message)
+
+
+def _refusal(failure_class: FailureClass, signal: str, message: str) -> Failure:
+    return Failure(
+        failure_class=failure_class, signal=signal, message=message, uses_retry_budget=False, billed=Billed.NO
+    )
+
+
+def most_outstanding(limits: PoolLimits) -> int:
+    """Unanswered items that a pool may have in one partition: twice its slots, or three seconds of its request rate.
+
+    Little enough that order and cancel stay in force; at least one item, whatever the limits say.
+    """
+    per_window = (limits.requests_per_minute or 0) * _RATE_WINDOW_S // 60
+    return max(2 * limits.slots, per_window, 1)
+
+
+def worth_dispatching(limit: int) -> int:
+    """The least room at which packing begins: a shard, or a quarter of a small pool, not one item at a time."""
+    return max(1, min(SHARD_ITEMS, limit // 4))

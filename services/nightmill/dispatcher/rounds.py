@@ -1,0 +1,236 @@
+"""What a tick does: wakes rows whose time has come, packs ready items into shards, clears what nobody wants any more.
+
+Each tick takes a bounded number of rows, and a tick with nothing to do reads none. Rows are taken from queues of a pool
+and a batch, so that a held batch or a full pool costs one look at its queue's name, however much waits in it.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+
+from nightmill.dispatcher import fence, outcome
+from nightmill.dispatcher.backlog import Backlog, shard_rows, shared_key, time_key
+from nightmill.dispatcher.judge import buried
+from nightmill.dispatcher.packing import Candidate, Queue, in_order, mint, pack, queue_of
+from nightmill.dispatcher.pools import SHARD_ITEMS, SHARD_TOKENS, most_outstanding, worth_dispatching
+from nightmill.dispatcher.watchdog import ALARM_AT, input_tokens, overdue_at_ms, send_again
+from nightmill.kernel.domain.lifecycle import ControlState, ItemEvent, ItemOutcome, ItemState, advance_item
+from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.runtime.observe import metrics
+from nightmill.kernel.runtime.service import Decision, Delete, TableReader
+from nightmill.kernel.wire.channel import Message
+from nightmill.kernel.wire.messages import Failure, ItemStateRow
+
+log = logging.getLogger(__name__)
+
+Items = TableReader[ItemStateRow]
+
+#: Pool for items of a pipeline digest, a dataset and so many tokens, or why there is none.
+Place = Callable[[str, str, int], str | Failure]
+
+KEPT_MS = 7 * 24 * 3600 * 1000  #: how long an ended item answers equal plans
+
+_MOST_ITEMS = 1_000  #: rows a tick takes in all
+_MOST_WOKEN = 400
+_MOST_SWEPT = 250
+_EXPIRY_EVERY_MS = 60_000
+_WALK_EVERY_MS = 10_000
+_UNKNOWN_POOL_DEADLINE_S = 120.0
+
+
+class _Changes:
+    """What one tick has decided so far; at most one change of a row."""
+
+    def __init__(self) -> None:
+        self.moves: dict[str, tuple[ItemStateRow, ItemStateRow]] = {}
+        self.send: list[Message] = []
+        self.delete: list[Delete] = []
+
+    def put(self, before: ItemStateRow, after: ItemStateRow) -> None:
+        self.moves[after.item_key] = (before, after)
+
+    @property
+    def room(self) -> int:
+        return _MOST_ITEMS - len(self.moves)
+
+
+class Rounds:
+    """The tick's work over one partition at a time; keeps nothing between ticks but the `Backlog` it is given."""
+
+    def __init__(self, *, config: Config, control_of: fence.ControlOf, place: Place) -> None:
+        self._control_of = control_of
+        self._place = place
+        self._limits = {name: most_outstanding(pool.limits) for name, pool in config.pools.items()}
+        self._deadlines_s = {name: pool.call_deadline for name, pool in config.pools.items()}
+
+    def tick(self, backlog: Backlog, items: Items, now_ms: int) -> Decision:
+        """At most about a thousand rows' worth of decisions."""
+        changes = _Changes()
+        if backlog.next_due_ms <= now_ms:
+            self._wake(backlog, items, changes, now_ms)
+        if backlog.queues:
+            self._serve_queues(backlog, items, changes, now_ms)
+        if backlog.next_expiry_ms <= now_ms:
+            _expire(backlog, items, changes, now_ms)
+        # last, for a queue that was emptied above may have got rows since, which only the next tick finds in the index
+        for before, after in changes.moves.values():
+            backlog.moved(before, after)
+        rows = [after for _, after in changes.moves.values()]
+        return Decision(put=rows, send=changes.send, delete=changes.delete)
+
+    # times
+
+    def _wake(self, backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
+        for row in backlog.due(items, now_ms, _MOST_WOKEN):
+            if row.item_key in changes.moves:
+                continue
+            if row.state is ItemState.DISPATCHED:
+                self._send_again(row, items, changes, now_ms)
+                continue
+            waiters = fence.rank(row.waiters, self._control_of)
+            if waiters:
+                state = advance_item(row.state, ItemEvent.DUE)
+                changes.put(row, replace(row, state=state, waiters=waiters, due_at_ms=None))
+            else:
+                changes.put(row, outcome.cancel(row, totals=row.totals, now_ms=now_ms))
+
+    def _send_again(self, overdue: ItemStateRow, items: Items, changes: _Changes, now_ms: int) -> None:
+        rows = shard_rows(items, overdue.shard_id or "")
+        message, again = send_again(rows, call_deadline_s=self._deadline_s(overdue.pool or ""), now_ms=now_ms)
+        changes.send.append(message)
+        for before, after in zip(rows, again, strict=True):
+            changes.put(before, after)
+        times = again[0].overdue
+        metrics.count("watchdog_resent")
+        log.log(
+            logging.ERROR if times >= ALARM_AT else logging.WARNING,
+            "shard overdue, sent again",
+            extra={
+                "action": "shard_overdue",
+                "shard_id": message.shard_id,
+                "pool": message.pool,
+                "times": times,
+                "items": len(rows),
+            },
+        )
+
+    def _deadline_s(self, pool: str) -> float:
+        return self._deadlines_s.get(pool, _UNKNOWN_POOL_DEADLINE_S)
+
+    # queues
+
+    def _serve_queues(self, backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
+        running: dict[str, list[Queue]] = {}
+        dissolved: list[tuple[str, str]] = []
+        blocked = False
+        for (pool, batch_id), served in backlog.queues.items():
+            control = self._control_of(batch_id)
+            if pool not in self._limits or (control and control.state is ControlState.CANCELLED):
+                dissolved.append((pool, batch_id))
+            elif control and control.state is ControlState.RUNNING:
+                running.setdefault(pool, []).append(queue_of(control, served))
+            else:
+                blocked = True
+        for queue in dissolved:
+            for row in backlog.take(items, queue, _MOST_SWEPT // len(dissolved) + 1):
+                self._reseat(row, changes, now_ms)
+        for pool, queues in running.items():
+            self._dispatch(pool, queues, backlog, items, changes, now_ms)
+        if blocked and backlog.next_walk_ms <= now_ms:
+            self._walk_shared(backlog, items, changes, now_ms)
+
+    def _dispatch(
+        self, pool: str, queues: list[Queue], backlog: Backlog, items: Items, changes: _Changes, now_ms: int
+    ) -> None:
+        limit = self._limits[pool]
+        room = min(limit - backlog.outstanding[pool], changes.room)
+        if room < worth_dispatching(limit):
+            return
+        candidates: list[Candidate] = []
+        for queue, equals in in_order(queues):
+            if room <= 0:
+                break
+            rows = backlog.take(items, (pool, queue.batch_id), -(-room // equals))
+            room -= len(rows)
+            for row in rows:
+                candidate = self._candidate(row, changes, now_ms)
+                if candidate is not None:
+                    candidates.append(candidate)
+        overdue_ms = overdue_at_ms(self._deadline_s(pool), 0, now_ms)
+        for shard in pack(candidates, max_items=SHARD_ITEMS, max_tokens=SHARD_TOKENS):
+            message, rows = mint(shard, pool=pool, now_ms=now_ms, overdue_at_ms=overdue_ms)
+            changes.send.append(message)
+            for candidate, row in zip(shard, rows, strict=True):
+                changes.put(candidate.row, row)
+            log.info(
+                "shard dispatched",
+                extra={
+                    "action": "shard_dispatched",
+                    "shard_id": message.shard_id,
+                    "job": message.job_id,
+                    "pool": pool,
+                    "items": len(rows),
+                },
+            )
+
+    def _candidate(self, row: ItemStateRow, changes: _Changes, now_ms: int) -> Candidate | None:
+        """The row as it may be dispatched now; one that may not be is put where it belongs."""
+        waiters = fence.rank(row.waiters, self._control_of)
+        if waiters and fence.may_start(waiters[0], self._control_of):
+            tokens = input_tokens(row)
+            if self._place(row.pipeline_digest, row.dataset_id, tokens + row.max_output_tokens) == row.pool:
+                payer = fence.payer_of(waiters, row.payer, self._control_of)
+                return Candidate(row=row, waiters=waiters, payer=payer, input_tokens=tokens)
+        self._reseat(row, changes, now_ms)
+        return None
+
+    def _reseat(self, row: ItemStateRow, changes: _Changes, now_ms: int) -> None:
+        """Puts a ready row into the queue of its first live waiter and present pool, or ends it."""
+        waiters = fence.rank(row.waiters, self._control_of)
+        if not waiters:
+            changes.put(row, outcome.cancel(row, totals=row.totals, now_ms=now_ms))
+            return
+        placed = self._place(row.pipeline_digest, row.dataset_id, input_tokens(row) + row.max_output_tokens)
+        if isinstance(placed, Failure):
+            change = outcome.conclude(
+                row,
+                buried(placed),
+                waiters=waiters,
+                totals=row.totals,
+                now_ms=now_ms,
+                control_of=self._control_of,
+            )
+            changes.put(row, change.row)
+            changes.send.extend(change.settled)
+            metrics.count("items_settled", len(change.settled), outcome=ItemOutcome.DEAD_LETTER.value)
+            return
+        control = self._control_of(waiters[0].batch_id)
+        seated = replace(
+            row,
+            waiters=waiters,
+            pool=placed,
+            priority=control.priority if control else row.priority,
+            deadline_at_ms=control.deadline_at_ms if control else row.deadline_at_ms,
+        )
+        changes.put(row, seated)
+
+    def _walk_shared(self, backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
+        """Items that a held batch leads, while a running one waits for them too, move to the running one's queue."""
+        rows = list(islice(items.index("shared", start=backlog.shared_from), _MOST_SWEPT))
+        for row in rows:
+            if row.item_key in changes.moves or fence.may_start(row.waiters[0], self._control_of):
+                continue
+            if any(fence.may_start(waiter, self._control_of) for waiter in row.waiters):
+                self._reseat(row, changes, now_ms)
+        if len(rows) < _MOST_SWEPT:
+            backlog.shared_from, backlog.next_walk_ms = b"", now_ms + _WALK_EVERY_MS
+        else:
+            backlog.shared_from = (shared_key(rows[-1]) or b"") + b"\0"
+
+
+def _expire(backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
+    gone = list(islice(items.index("ended", stop=time_key(max(0, now_ms - KEPT_MS))), _MOST_SWEPT))
+    changes.delete.extend(Delete(row=ItemStateRow, key=row.item_key) for row in gone)
+    if len(gone) < _MOST_SWEPT:
+        backlog.next_expiry_ms = now_ms + _EXPIRY_EVERY_MS

@@ -1,0 +1,266 @@
+"""The dispatcher: only here an item starts and ends.
+
+Plans become rows, rows become shards, judgements become outcomes. The row of an item is all that is remembered of it;
+work that cannot be done now is a row with a time or in a queue, and a tick finds it. What a tick does is in `rounds`.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from pydantic import ValidationError
+
+from nightmill.dispatcher import account, fence, items, outcome, pools
+from nightmill.dispatcher.backlog import INDEXES, Backlog
+from nightmill.dispatcher.items import Admission
+from nightmill.dispatcher.judge import (
+    REPAIR_BYTES,
+    Mend,
+    Rules,
+    Ruling,
+    accepted,
+    buried,
+    is_current,
+    judge,
+    late,
+)
+from nightmill.dispatcher.outcome import Change
+from nightmill.dispatcher.quarantine import plan_of
+from nightmill.dispatcher.rounds import Rounds
+from nightmill.kernel.domain.lifecycle import ItemState, VerdictKind
+from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.runtime.observe import metrics
+from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, View, Wait
+from nightmill.kernel.store.blobs import BlobMissing, BlobStore
+from nightmill.kernel.store.blocks import PipelineReader
+from nightmill.kernel.wire.channel import Topic
+from nightmill.kernel.wire.messages import (
+    AttemptJudged,
+    BatchControlled,
+    Failure,
+    ItemPlanned,
+    ItemStateRow,
+    Repair,
+    Totals,
+)
+from nightmill.kernel.wire.topics import ATTEMPT_JUDGED, ITEM_PLANNED
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher(Service):
+    """Plans, dispatches, retries and settles items.
+
+    What is derived from rows is kept as if every decision committed: after an abort the partition is opened anew.
+    """
+
+    name = "dispatcher"
+    indexes = INDEXES
+
+    def __init__(self, *, config: Config, blobs: BlobStore, random: Random) -> None:
+        self._config = config
+        self._blobs = blobs
+        self._random = random
+        self._pipelines = PipelineReader(blobs)
+        self._allowed = lru_cache(maxsize=256)(self._find_allowed)
+        self._backlogs: dict[int, Backlog] = {}
+        self._control_of: Callable[[str], BatchControlled | None]
+        self._rounds: Rounds
+
+    def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
+        self._control_of = views[BatchControlled].get
+        self._rounds = Rounds(config=self._config, control_of=self._control_of, place=self._place)
+
+    def on_open(self, part: Partition) -> None:
+        self._backlogs[part.number] = Backlog(part.table(ItemStateRow))
+
+    def on_close(self, number: int) -> None:
+        self._backlogs.pop(number, None)
+
+    def on_tick(self, part: Partition) -> Decision:
+        return self._rounds.tick(self._backlogs[part.number], part.table(ItemStateRow), part.now_ms)
+
+    # plans
+
+    def on_item_planned(self, planned: ItemPlanned, part: Partition) -> Decision | Wait:
+        """One item is wanted by a batch."""
+        control = self._control_of(planned.batch_id)
+        if control is None or control.generation < planned.generation:
+            return Wait(f"batch-controlled of {planned.batch_id} generation {planned.generation} is not here yet")
+        if fence.standing(planned.generation, control) is fence.Standing.DEAD:
+            return NOTHING
+        row = part.table(ItemStateRow).get(planned.item_key)
+        match items.classify(row, planned):
+            case Admission.REPEATED:
+                return self._repeated(ITEM_PLANNED)
+            case Admission.JOINED if row is not None:
+                lead_runs = bool(row.waiters) and fence.may_start(row.waiters[0], self._control_of)
+                return self._decide(part, row, Change(row=items.join(row, planned, lead_runs=lead_runs)))
+            case Admission.REUSED if row is not None:
+                return self._decide(part, row, outcome.reuse(row, planned, now_ms=part.now_ms))
+            case _:
+                return self._decide(part, row, self._begin(row, planned, part.now_ms))
+
+    def _begin(self, before: ItemStateRow | None, planned: ItemPlanned, now_ms: int) -> Change:
+        """A row that is ready for its pool; one that no pool may see or hold is buried at once."""
+        tokens = planned.input_tokens + planned.max_output_tokens
+        placed = self._place(planned.pipeline_digest, planned.dataset_id, tokens)
+        pool = placed if isinstance(placed, str) else None
+        if before is None:
+            row = items.start(planned, pool=pool, now_ms=now_ms)
+        else:
+            row = items.restart(before, planned, pool=pool, now_ms=now_ms)
+        return Change(row=row) if isinstance(placed, str) else self._bury(row, placed, row.totals, now_ms)
+
+    # judgements
+
+    def on_attempt_judged(self, judged: AttemptJudged, part: Partition) -> Decision:
+        """An attempt was answered, failed, or was never made."""
+        row = part.table(ItemStateRow).get(judged.item_key)
+        if row is None:
+            return NOTHING
+        attempt = judged.attempt
+        if is_current(row, attempt):
+            ruling = self._rule(row, judged, part.now_ms)
+            totals = account.charge(row.totals, attempt, is_retry=row.tries > 0)
+        else:
+            given_up = late(row, judged)
+            if given_up is None:
+                return self._repeated(ATTEMPT_JUDGED)
+            ruling, totals = given_up, account.charge_late(row.totals, attempt, row.payer)
+        change = outcome.apply(
+            row,
+            ruling,
+            waiters=fence.rank(row.waiters, self._control_of),
+            totals=totals,
+            repair=self._repair(ruling, judged),
+            now_ms=part.now_ms,
+            control_of=self._control_of,
+        )
+        return self._decide(part, row, change)
+
+    def _rule(self, row: ItemStateRow, judged: AttemptJudged, now_ms: int) -> Ruling:
+        verdict = judged.verdict
+        if verdict is not None and verdict.kind is VerdictKind.ACCEPTED:
+            return accepted(judged, verdict)
+        try:
+            pipeline = self._pipelines.get(row.pipeline_digest)
+            headroom_tokens = self._headroom_tokens(row)
+        except (BlobMissing, ValidationError) as error:
+            raise ContractViolation(f"pipeline {row.pipeline_digest} of {row.job_id}: {error}") from error
+        return judge(
+            row,
+            judged,
+            rules=Rules(attempts=pipeline.limits.attempts, repairs=pipeline.repair.attempts, retry=self._config.retry),
+            headroom_tokens=headroom_tokens,
+            now_ms=now_ms,
+            jitter=self._random.random(),
+        )
+
+    def _repair(self, ruling: Ruling, judged: AttemptJudged) -> Repair | None:
+        """The answer that is to be mended, from the message or its blob."""
+        if not isinstance(ruling, Mend):
+            return None
+        attempt = judged.attempt
+        raw = b"" if attempt.output is None else attempt.output.encode()
+        if attempt.output is None and attempt.output_digest is not None:
+            try:
+                raw = self._blobs.get(attempt.output_digest)
+            except BlobMissing as error:
+                raise ContractViolation(f"answer {attempt.output_digest} of {judged.item_key}: {error}") from error
+        return Repair(output=raw[:REPAIR_BYTES].decode(errors="ignore"), problem=ruling.problem)
+
+    # records that could not be read
+
+    def on_quarantined(self, topic: str, headers: Mapping[str, str], reason: str, part: Partition) -> Decision:
+        """Buries the item of a record that could not be handled, so that its batch does not wait for ever."""
+        failure = pools.internal("quarantined", f"a record of {topic} could not be handled; see {topic}-dlq")
+        row = part.table(ItemStateRow).get(headers.get("item", ""))
+        if topic == ITEM_PLANNED.name:
+            return self._bury_plan(headers, row, failure, part)
+        if topic != ATTEMPT_JUDGED.name or row is None or row.state is not ItemState.DISPATCHED:
+            return NOTHING
+        totals = account.with_unknown(row.totals)
+        return self._decide(part, row, self._bury(row, failure, totals, part.now_ms))
+
+    def _bury_plan(
+        self, headers: Mapping[str, str], row: ItemStateRow | None, failure: Failure, part: Partition
+    ) -> Decision:
+        control = self._control_of(headers.get("batch", ""))
+        planned = None if control is None else plan_of(headers, control, self._blobs, self._pipelines)
+        if planned is None:
+            log.error(
+                "quarantined plan cannot be settled",
+                extra={
+                    "action": "quarantine_unsettled",
+                    "batch": headers.get("batch"),
+                    "item": headers.get("item"),
+                    "ordinal": headers.get("ordinal"),
+                },
+            )
+            return NOTHING
+        if fence.standing(planned.generation, control) is fence.Standing.DEAD:
+            return NOTHING
+        if items.classify(row, planned) is Admission.REPEATED:
+            return NOTHING
+        if row is not None:
+            return self._decide(part, row, outcome.refuse(row, planned, failure, now_ms=part.now_ms))
+        fresh = items.start(planned, pool=None, now_ms=part.now_ms)
+        return self._decide(part, None, self._bury(fresh, failure, fresh.totals, part.now_ms))
+
+    # common
+
+    def _decide(self, part: Partition, before: ItemStateRow | None, change: Change) -> Decision:
+        self._backlogs[part.number].moved(before, change.row)
+        for settled in change.settled:
+            metrics.count("items_settled", outcome=settled.outcome)
+        failure = change.row.failure
+        if failure is not None and change.row.state is ItemState.DEAD_LETTER:
+            log.warning(
+                "item dead-lettered",
+                extra={
+                    "action": "item_dead_lettered",
+                    "item": change.row.item_key,
+                    "job": change.row.job_id,
+                    "failure_class": failure.failure_class.value,
+                    "signal": failure.signal,
+                },
+            )
+        return Decision(put=(change.row,), send=change.settled)
+
+    def _repeated(self, topic: Topic) -> Decision:
+        metrics.count("duplicates_suppressed", topic=topic.name)
+        return NOTHING
+
+    def _bury(self, row: ItemStateRow, failure: Failure, totals: Totals, now_ms: int) -> Change:
+        return outcome.conclude(
+            row,
+            buried(failure),
+            waiters=fence.rank(row.waiters, self._control_of),
+            totals=totals,
+            now_ms=now_ms,
+            control_of=self._control_of,
+        )
+
+    def _place(self, pipeline_digest: str, dataset_id: str, tokens: int) -> str | Failure:
+        """The pool for an item, or why there is none."""
+        tenant = dataset_id.partition(".")[0]
+        try:
+            allowed = self._allowed(pipeline_digest, tenant)
+            pool = pools.choose_pool(self._config, allowed, tokens)
+            if pool is not None:
+                return pool
+            if allowed:
+                return pools.too_long(self._config, allowed, tokens)
+            return pools.forbidden(self._pipelines.get(pipeline_digest), tenant)
+        except (BlobMissing, ValidationError):
+            return pools.internal("pipeline_unreadable", f"the frozen pipeline {pipeline_digest} cannot be read")
+
+    def _find_allowed(self, pipeline_digest: str, tenant: str) -> tuple[str, ...]:
+        return pools.allowed_pools(self._config, self._pipelines.get(pipeline_digest), tenant)
+
+    def _headroom_tokens(self, row: ItemStateRow) -> int:
+        allowed = self._allowed(row.pipeline_digest, row.dataset_id.partition(".")[0])
+        return pools.headroom_tokens(self._config, allowed, row.input_tokens + row.max_output_tokens)

@@ -1,0 +1,137 @@
+"""Whether a job may start: a value, never an exception (P4, P5, P6).
+
+`admit` is asked twice with the same arguments but one: before anything is read (`plan=None`), and with the estimate
+once the input is frozen. The `estimate` command asks it too, so that what it says is what would happen.
+"""
+
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.prompt import PromptError, parse_prompt
+from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.wire.messages import Refusal
+from nightmill.planner.estimate import Estimate, usable_pools
+from nightmill.planner.meter import ENCODINGS
+
+#: work that must be done sooner belongs on the online path
+LEAST_DEADLINE_S = 5
+_NANO = 1_000_000_000
+
+
+def admit(
+    pipeline: Pipeline,
+    *,
+    tenant: str,
+    config: Config,
+    plan: Estimate | None,
+    budget_nano_usd: int | None,
+    deadline_at_ms: int | None,
+    now_ms: int,
+) -> Refusal | None:
+    """The first rule that forbids the job, with place, value and remedy; None when it may start."""
+    return (
+        _check_deadline(deadline_at_ms, now_ms)
+        or _check_prompt(pipeline)
+        or _check_pools(pipeline, config)
+        or _check_sensitivity(pipeline, tenant, config)
+        or _check_prices(pipeline, tenant, config)
+        or (_check_plan(plan, budget_nano_usd) if plan is not None else None)
+    )
+
+
+def usd(nano: int) -> str:
+    """An amount for people, exact."""
+    whole, rest = divmod(nano, _NANO)
+    digits = f"{rest:09d}".rstrip("0").ljust(2, "0")
+    return f"{whole:,}.{digits} USD"
+
+
+def _check_deadline(deadline_at_ms: int | None, now_ms: int) -> Refusal | None:
+    if deadline_at_ms is None or deadline_at_ms - now_ms >= LEAST_DEADLINE_S * 1000:
+        return None
+    left_s = (deadline_at_ms - now_ms) / 1000
+    when = f"{-left_s:.1f} s ago" if left_s < 0 else f"only {left_s:.1f} s away"
+    return Refusal(
+        rule="deadline",
+        message=f"deadline: it is {when}, and {LEAST_DEADLINE_S} s is the least; "
+        "submit with a later --deadline, or call the model directly when somebody waits",
+    )
+
+
+def _check_prompt(pipeline: Pipeline) -> Refusal | None:
+    try:
+        unknown = sorted(parse_prompt(pipeline.prompt).variables - set(pipeline.input.fields))
+    except PromptError as error:
+        return Refusal(rule="prompt", message=f"{error}; correct the template")
+    if not unknown:
+        return None
+    return Refusal(
+        rule="prompt",
+        message=f"prompt: the variable {unknown[0]!r} is not among input.fields {list(pipeline.input.fields)}; "
+        "correct its name, or add it to input.fields in pipeline.yaml",
+    )
+
+
+def _check_pools(pipeline: Pipeline, config: Config) -> Refusal | None:
+    for name in pipeline.model.pools:
+        pool = config.pools.get(name)
+        if pool is None:
+            return Refusal(
+                rule="unknown_pool",
+                message=f"pipeline.yaml, model.pools: pools.yaml has no pool {name!r}, only {sorted(config.pools)}; "
+                "add it there or name another",
+            )
+        if pool.tokenizer not in ENCODINGS:
+            return Refusal(
+                rule="unknown_tokenizer",
+                message=f"pools.yaml, pool {name!r}: no tokenizer {pool.tokenizer!r}; name one of {sorted(ENCODINGS)}",
+            )
+    return None
+
+
+def _check_sensitivity(pipeline: Pipeline, tenant: str, config: Config) -> Refusal | None:
+    owner = config.tenants.get(tenant)
+    if owner is None:
+        return Refusal(
+            rule="unknown_tenant",
+            message=f"tenants.yaml has no tenant {tenant!r}, only {sorted(config.tenants)}; add it there",
+        )
+    wanted = pipeline.sensitivity
+    if not owner.sensitivity.allows(wanted):
+        return Refusal(
+            rule="sensitivity",
+            message=f"pipeline.yaml, sensitivity: {wanted} documents are more than tenant {tenant!r} may submit "
+            f"({owner.sensitivity} at most, tenants.yaml); change the class there if that is wrong",
+        )
+    if usable_pools(pipeline, tenant, config):
+        return None
+    classes = ", ".join(f"{name} ({config.pools[name].sensitivity})" for name in pipeline.model.pools)
+    allowed = "any" if owner.pools is None else ", ".join(owner.pools)
+    return Refusal(
+        rule="sensitivity",
+        message=f"pipeline.yaml, model.pools: none may see {wanted} documents of tenant {tenant!r}: {classes}; "
+        f"the tenant may use: {allowed}; name a pool that may, or change its class in pools.yaml or tenants.yaml",
+    )
+
+
+def _check_prices(pipeline: Pipeline, tenant: str, config: Config) -> Refusal | None:
+    for name, pool in usable_pools(pipeline, tenant, config).items():
+        if pool.model not in config.prices.models:
+            return Refusal(
+                rule="no_price",
+                message=f"prices.yaml has no price for the model {pool.model!r} of pool {name!r}; "
+                "add it (0 must be stated, it is never assumed)",
+            )
+    return None
+
+
+def _check_plan(plan: Estimate, budget_nano_usd: int | None) -> Refusal | None:
+    if plan.items == 0:
+        refused = f"all {plan.refused_rows} rows were refused" if plan.refused_rows else "it has no rows"
+        return Refusal(rule="empty_input", message=f"input: {refused}, so there is nothing to do; check the file")
+    worst = plan.worst_cost_nano_usd
+    if budget_nano_usd is None or worst is None or worst <= budget_nano_usd:
+        return None
+    return Refusal(
+        rule="budget",
+        message=f"budget: {usd(budget_nano_usd)} is below the worst case of {usd(worst)} for {plan.items:,} items; "
+        "raise --budget-usd, lower model.max_output_tokens or repair.attempts, or take fewer rows with --limit",
+    )

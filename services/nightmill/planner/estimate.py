@@ -1,0 +1,148 @@
+"""Tokens, cost and time of a plan before anything is spent (P4). Money is integer nano-USD.
+
+Expected: one call per item whose answer is as long as `max_output_tokens`, unless a better length is known. Worst: that
+call and every repair the pipeline allows, each at `max_output_tokens`; a repair sends the first prompt, the failed
+answer and its fault again. Retries after a failed call are not counted: what fails is, as a rule, not billed, and the
+running total stops the batch at its budget.
+"""
+
+from dataclasses import dataclass
+
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.pricing import cost_nano_usd, worst_cost_nano_usd
+from nightmill.kernel.domain.settings import Config, Pool, Price
+
+#: tokens of a repair call's own words and frame, rounded up
+REPAIR_TOKENS = 128
+#: stated assumption: seconds that a call takes, until the pool's own are known
+ASSUMED_CALL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTotals:
+    """What the planner read: rows that can be items, rows that can not, tokens of all first calls."""
+
+    items: int
+    refused_rows: int
+    input_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolEstimate:
+    """The whole plan on one pool. Costs are None where the model has no price."""
+
+    pool: str
+    model: str
+    expected_cost_nano_usd: int | None
+    worst_cost_nano_usd: int | None
+    duration_s: float
+    limited_by: str  #: the limit that takes longest: requests, input tokens, output tokens or slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a plan takes: expected on the first pool that may be used, at worst on the dearest."""
+
+    items: int
+    refused_rows: int
+    input_tokens: int  #: of all first calls
+    output_tokens: int  #: expected
+    max_output_tokens: int  #: of all first calls, at worst
+    expected_cost_nano_usd: int | None
+    worst_cost_nano_usd: int | None
+    duration_s: float
+    done_at_ms: int
+    price_version: str
+    pools: tuple[PoolEstimate, ...]  #: in the pipeline's order
+
+
+def usable_pools(pipeline: Pipeline, tenant: str, config: Config) -> dict[str, Pool]:
+    """Pools of the pipeline, in its order, that are known and may see its documents for this tenant (P6)."""
+    owner = config.tenants.get(tenant)
+    if owner is None or not owner.sensitivity.allows(pipeline.sensitivity):
+        return {}
+    return {
+        name: config.pools[name]
+        for name in pipeline.model.pools
+        if name in config.pools
+        and (owner.pools is None or name in owner.pools)
+        and config.pools[name].sensitivity.allows(pipeline.sensitivity)
+    }
+
+
+def estimate(
+    pipeline: Pipeline,
+    plan: PlanTotals,
+    *,
+    tenant: str,
+    config: Config,
+    now_ms: int,
+    answer_tokens: int | None = None,
+    call_s: float = ASSUMED_CALL_S,
+) -> Estimate:
+    """Estimate of a plan; `answer_tokens` is the usual length of an answer where it is known."""
+    longest = pipeline.model.max_output_tokens
+    output_tokens = plan.items * (longest if answer_tokens is None else min(answer_tokens, longest))
+    pools = tuple(
+        _on_pool(name, pool, config.prices.models.get(pool.model), pipeline, plan, output_tokens, call_s)
+        for name, pool in usable_pools(pipeline, tenant, config).items()
+    )
+    worst = [pool.worst_cost_nano_usd for pool in pools]
+    duration_s = pools[0].duration_s if pools else 0.0
+    return Estimate(
+        items=plan.items,
+        refused_rows=plan.refused_rows,
+        input_tokens=plan.input_tokens,
+        output_tokens=output_tokens,
+        max_output_tokens=plan.items * longest,
+        expected_cost_nano_usd=pools[0].expected_cost_nano_usd if pools else None,
+        worst_cost_nano_usd=_greatest(worst),
+        duration_s=duration_s,
+        done_at_ms=now_ms + round(duration_s * 1000),
+        price_version=config.prices.version,
+        pools=pools,
+    )
+
+
+def _greatest(costs: list[int | None]) -> int | None:
+    known = [cost for cost in costs if cost is not None]
+    return max(known) if known and len(known) == len(costs) else None
+
+
+def _on_pool(
+    name: str, pool: Pool, price: Price | None, pipeline: Pipeline, plan: PlanTotals, output_tokens: int, call_s: float
+) -> PoolEstimate:
+    expected = worst = None
+    if price is not None:
+        expected = cost_nano_usd(price, input_tokens=plan.input_tokens, cached_tokens=0, output_tokens=output_tokens)
+        worst = _worst(price, pipeline, plan)
+    duration_s, limited_by = _duration(pool, plan, output_tokens, call_s)
+    return PoolEstimate(
+        pool=name,
+        model=pool.model,
+        expected_cost_nano_usd=expected,
+        worst_cost_nano_usd=worst,
+        duration_s=duration_s,
+        limited_by=limited_by,
+    )
+
+
+def _worst(price: Price, pipeline: Pipeline, plan: PlanTotals) -> int:
+    longest, input_tokens = plan.items * pipeline.model.max_output_tokens, plan.input_tokens
+    total = worst_cost_nano_usd(price, input_tokens=input_tokens, max_output_tokens=longest)
+    for _ in range(pipeline.repair.attempts):
+        again = plan.input_tokens + longest + plan.items * REPAIR_TOKENS
+        total += worst_cost_nano_usd(price, input_tokens=again, max_output_tokens=longest)
+    return total
+
+
+def _duration(pool: Pool, plan: PlanTotals, output_tokens: int, call_s: float) -> tuple[float, str]:
+    limits = pool.limits
+    by_minute = (
+        ("requests", plan.items, limits.requests_per_minute),
+        ("input tokens", plan.input_tokens, limits.input_tokens_per_minute),
+        ("output tokens", output_tokens, limits.output_tokens_per_minute),
+    )
+    times = [(amount * 60 / limit, name) for name, amount, limit in by_minute if limit is not None]
+    # max keeps the first of equals, so a pool without rates is limited by its slots
+    return max([(plan.items * call_s / limits.slots, "slots"), *times], key=lambda entry: entry[0])

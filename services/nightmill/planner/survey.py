@@ -1,0 +1,46 @@
+"""Reading a whole input without freezing it: what the `estimate` command asks before anything is started (P4)."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from nightmill.kernel.store.blobs import BlobStore
+from nightmill.kernel.wire.messages import JobInput
+from nightmill.planner.estimate import PlanTotals
+from nightmill.planner.freezer import check_repeats, open_input, sift
+from nightmill.planner.readers import Cursor, label_of
+from nightmill.planner.rows import RowProblem
+from nightmill.planner.slices import Slice, Slicer
+from nightmill.planner.transforms import Transform
+
+#: problems returned one by one; all are counted
+LISTED_PROBLEMS = 100
+
+
+def survey(blobs: BlobStore, input_: JobInput, transform: Transform) -> tuple[PlanTotals, tuple[RowProblem, ...]]:
+    """Totals of an input and its first problems. Blocks for as long as reading takes.
+
+    Duplicate ids are found within neighbouring rows only. Raises `Unreadable`, `BlobMissing`, `Unavailable`.
+    """
+    items = refused = tokens = 0
+    listed: list[RowProblem] = []
+    label = label_of(input_.format)
+    slicer, file = open_input(blobs, input_, transform.columns, Cursor())
+    with closing(file):
+        for piece in _pieces(slicer, input_.limit):
+            sifted = sift(piece, transform, label)
+            check_repeats(sifted.rows, label)
+            items += len(sifted.rows)
+            refused += len(sifted.problems)
+            tokens += sum(measure.input_tokens for measure in sifted.measures)
+            listed += sifted.problems[: LISTED_PROBLEMS - len(listed)]
+    return PlanTotals(items=items, refused_rows=refused, input_tokens=tokens), tuple(listed)
+
+
+def _pieces(slicer: Slicer, limit: int | None) -> Iterator[Slice]:
+    left = limit
+    while True:
+        piece = slicer.next(limit=left)
+        yield piece
+        if piece.last:
+            return
+        left = None if left is None else left - piece.taken

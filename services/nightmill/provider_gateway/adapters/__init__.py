@@ -1,0 +1,19 @@
+"""Adapters by the provider's name in pools.yaml: a new one is a file here, its tests, and the simulator's side."""
+
+from nightmill.provider_gateway.adapters import openai_compatible
+from nightmill.provider_gateway.exchange import Adapter
+
+ADAPTERS: dict[str, Adapter] = {"openai_compatible": openai_compatible.OpenAiCompatible()}
+
+
+class UnknownProvider(ValueError):
+    """pools.yaml names a provider that no adapter speaks to."""
+
+
+def adapter_of(pool: str, provider: str) -> Adapter:
+    """The adapter of a pool. Raises `UnknownProvider` with place, value and remedy."""
+    adapter = ADAPTERS.get(provider)
+    if adapter is None:
+        known = ", ".join(sorted(ADAPTERS))
+        raise UnknownProvider(f"pools.yaml, pool {pool}, provider: {provider!r} is not known; use one of: {known}")
+    return adapter

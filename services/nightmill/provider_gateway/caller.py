@@ -1,0 +1,70 @@
+"""The port behind which calls are made: `http.py` in earnest, a script in tests and simulations.
+
+The poll thread decides which calls may be made and hands over a little more than fits; the other side makes them as
+slots come free, so that a slot never waits for a poll or a commit. It stays within the permit of each lane, and asks
+its clock again right before each send.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nightmill.kernel.wire.messages import AttemptAnswered
+from nightmill.provider_gateway.exchange import Adapter, Request
+from nightmill.provider_gateway.orders import Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """An order that is rendered and may be sent."""
+
+    order: Order
+    lane: str  #: the lease holder under whose permit it starts
+    adapter: Adapter
+    request: Request
+    deadline_s: float  #: from the send to the last byte of the answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit:
+    """What a lane may do: so many calls in flight, none started after `until_ms`."""
+
+    slots: int
+    until_ms: int
+
+
+CLOSED = Permit(slots=0, until_ms=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """A call that ended, whatever its end; it is in the outbox."""
+
+    call: Call
+    answered: AttemptAnswered
+    served_model: str | None = None
+
+
+class Caller(Protocol):
+    """Makes calls. Its threads take no decisions; no method blocks but `close`."""
+
+    def permit(self, permits: Mapping[str, Permit]) -> None:
+        """Replace the permits of these lanes. A lane starts as `CLOSED`.
+
+        A lane closes itself when a call of it fails for capacity or the account's sake, until the next permit.
+        """
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make these calls, each lane's in order, as its permit allows: a `sending` mark is durable before each."""
+
+    def withdraw(self, lane: str) -> list[Call]:
+        """Take back the calls of a lane that were not begun: they are surely not sent."""
+
+    def in_flight(self, lane: str) -> int:
+        """Calls of a lane that hold a slot now."""
+
+    def completed(self) -> list[CallResult]:
+        """Calls that ended since the last time, durable in the outbox. Raises if the caller's thread has died."""
+
+    def close(self) -> None:
+        """Begin no further call, wait up to two seconds for those in flight, and let go of the rest."""

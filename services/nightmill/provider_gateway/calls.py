@@ -1,0 +1,73 @@
+"""Decisions about starting calls. Pure.
+
+A call may be handed to the HTTP side when its batch was not cancelled, its pool is not paused and its lease has room.
+A few more than there are slots are handed over, as many as may come free until the poll thread looks again.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nightmill.kernel.domain.lifecycle import ControlState
+from nightmill.kernel.wire.messages import BatchControlled, ShardAttempt
+
+#: the poll thread may be away for a step and a commit
+AWAY_S = 0.5
+#: calls handed over in one step: bounds the step's length, which is mostly rendering
+STARTS_PER_STEP = 400
+
+
+class Move(StrEnum):
+    """What to do with the first order of a queue."""
+
+    START = "start"
+    CALL_OFF = "call_off"  #: its batch was cancelled
+    WAIT = "wait"  #: its lease has no room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """What a lease lets start. A plain copy: it is counted down call by call."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+
+    def holds(self, attempt: ShardAttempt) -> bool:
+        """Whether this attempt fits, by its estimates."""
+        return (
+            self.requests >= 1
+            and self.input_tokens >= attempt.input_tokens
+            and self.output_tokens >= attempt.max_output_tokens
+        )
+
+    def less(self, attempt: ShardAttempt) -> "Amounts":
+        return Amounts(
+            requests=self.requests - 1,
+            input_tokens=self.input_tokens - attempt.input_tokens,
+            output_tokens=self.output_tokens - attempt.max_output_tokens,
+        )
+
+
+def next_move(attempt: ShardAttempt, control: BatchControlled | None, lease: Amounts) -> Move:
+    """What to do with an attempt now, given what is left of the lease."""
+    if called_off(attempt, control):
+        return Move.CALL_OFF
+    return Move.START if lease.holds(attempt) else Move.WAIT
+
+
+def called_off(attempt: ShardAttempt, control: BatchControlled | None) -> bool:
+    """Whether the attempt's batch is cancelled. An older word than the attempt's own generation says nothing."""
+    return control is not None and control.state is ControlState.CANCELLED and control.generation >= attempt.generation
+
+
+def room(*, slots: int, handed_over: int, finished_per_s: float) -> int:
+    """How many more calls to hand over, given the calls that are with the HTTP side and have not come back."""
+    if slots == 0:
+        return 0
+    ahead = max(slots, int(finished_per_s * AWAY_S))
+    return max(0, slots + ahead - handed_over)
+
+
+def finish_rate(before_per_s: float, finished: int, elapsed_ms: int) -> float:
+    """Calls finished per second, smoothed over the last few looks."""
+    return (before_per_s + finished * 1000 / elapsed_ms) / 2

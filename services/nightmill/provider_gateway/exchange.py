@@ -1,0 +1,51 @@
+"""What an adapter and the HTTP side say to each other: one request, one response, and what the response means."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.prompt import ChatMessage
+from nightmill.kernel.domain.settings import Pool
+from nightmill.kernel.wire.messages import Failure, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A POST to a provider. The key is not in it: the HTTP side adds it last."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """A response whose body was read to its end. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a provider's response means. `failure` None: `text` is an answer, which the validator will judge."""
+
+    text: str | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None  #: None: the provider did not say, so the cost is not known
+    served_model: str | None = None  #: as the provider names it; may differ from what was asked
+    failure: Failure | None = None
+
+
+class Adapter(Protocol):
+    """The wire format and the failure signals of one kind of provider. Pure."""
+
+    def request(
+        self, *, base_url: str, pool: Pool, pipeline: Pipeline, messages: Sequence[ChatMessage], max_output_tokens: int
+    ) -> Request:
+        """The call that asks `pool` for an answer to `messages`."""
+
+    def reply(self, response: Response, *, now_ms: int) -> Reply:
+        """What `response` means. Never raises: whatever came is an answer or a failure."""

@@ -1,0 +1,180 @@
+"""One pool in one partition: its queue of orders, its lease, and the calls it has handed over."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nightmill.kernel.runtime.service import Unavailable, View
+from nightmill.kernel.wire.messages import AttemptAnswered, BatchControlled, Failure, LeaseAmounts, LeaseRequested
+from nightmill.provider_gateway.caller import Call, Permit
+from nightmill.provider_gateway.calls import Amounts, Move, called_off, finish_rate, next_move, room
+from nightmill.provider_gateway.failures import never_left
+from nightmill.provider_gateway.health import PoolHealth, slots_allowed
+from nightmill.provider_gateway.leases import NO_AMOUNTS, LeaseHolder, Reservation, Wanted
+from nightmill.provider_gateway.orders import Order, not_sent, refused
+from nightmill.provider_gateway.pools import PoolAccess
+
+_RATE_EVERY_MS = 200
+_SWEEP_EVERY_MS = 1_000
+
+Render = Callable[[Order, PoolAccess, str], Call | Failure]
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one look at a queue brought: calls to start, and attempts that end without one."""
+
+    calls: list[Call]
+    ended: list[AttemptAnswered]
+    limited: bool = False  #: there is more that could start at once
+
+
+class Lane:
+    """Orders of one pool and partition, first come first served."""
+
+    def __init__(self, access: PoolAccess, holder: LeaseHolder) -> None:
+        self.access, self.holder, self.name = access, holder, holder.holder
+        self._queue: deque[Order] = deque()
+        self._input_tokens = self._output_tokens = 0  #: of the queue
+        self._handed_over: dict[str, Reservation] = {}  #: by attempt key
+        self._until_ms = 0  #: no reservation so far lets a call start later
+        self._finished, self._rate_per_s, self._rated_at_ms = 0, 0.0, 0
+        self._swept_at_ms = 0
+
+    @property
+    def handed_over(self) -> int:
+        """Calls at the HTTP side, begun or not."""
+        return len(self._handed_over)
+
+    def add(self, order: Order) -> None:
+        self._queue.append(order)
+        self._weigh(order, 1)
+
+    def slots(self, health: PoolHealth, now_ms: int) -> int:
+        """How many calls may be in flight now."""
+        return slots_allowed(health, self.holder.slots, now_ms=now_ms) if self.holder.is_alive(now_ms) else 0
+
+    def permit(self, slots: int) -> Permit:
+        """What the HTTP side may do after the last `take`."""
+        return Permit(slots=slots, until_ms=self._until_ms)
+
+    def must_take_back(self, slots: int, now_ms: int) -> bool:
+        """The calls that are handed over and not begun may not start now, or not under the reservation they have."""
+        return bool(self._handed_over) and (slots == 0 or now_ms >= self._until_ms)
+
+    def take_back(self, calls: Sequence[Call]) -> None:
+        """Calls that were handed over and not begun: first in the queue again, their reservations free."""
+        for call in reversed(calls):
+            reservation = self._handed_over.pop(call.order.key, None)
+            if reservation is not None:  # None: reserved by a lease that ended with its partition
+                self.holder.settle(reservation, NO_AMOUNTS)
+            self._queue.appendleft(call.order)
+            self._weigh(call.order, 1)
+
+    def take(self, render: Render, controls: View[BatchControlled], *, slots: int, limit: int, now_ms: int) -> Taken:
+        """Take from the queue what may start now, at most `limit`, reserving its lease."""
+        taken = Taken([], [])
+        self._sweep(controls, taken, now_ms)
+        free = room(slots=slots, handed_over=self.handed_over, finished_per_s=self._rate_per_s)
+        lease = _amounts(self.holder.available(now_ms))
+        while self._queue and free > len(taken.calls):
+            if len(taken.calls) + len(taken.ended) >= limit:
+                taken.limited = True
+                break
+            order = self._queue[0]
+            move = next_move(order.attempt, controls.get(order.attempt.batch_id), lease)
+            if not self._do(move, order, render, taken, now_ms):
+                break
+            if move is Move.START:
+                lease = lease.less(order.attempt)
+            self._queue.popleft()
+            self._weigh(order, -1)
+        return taken
+
+    def finished(self, answered: AttemptAnswered, key: str) -> None:
+        """A handed-over call came back: its slot and its unused reservation are free."""
+        reservation = self._handed_over.pop(key, None)
+        if reservation is not None:
+            self._finished += 1
+            self.holder.settle(reservation, _used(answered))
+
+    def ask(self, now_ms: int, *, slots_in_use: int, paused: bool) -> LeaseRequested | None:
+        """An ask for the lease, when one is due. A paused pool wants nothing.
+
+        The holder counts what was handed over as in flight; the governor is told what really is.
+        """
+        elapsed_ms = now_ms - self._rated_at_ms
+        if elapsed_ms >= _RATE_EVERY_MS:
+            self._rate_per_s = finish_rate(self._rate_per_s, self._finished, elapsed_ms)
+            self._finished, self._rated_at_ms = 0, now_ms
+        ask = self.holder.ask(now_ms, Wanted() if paused else self._wanted())
+        return None if ask is None else replace(ask, slots_in_use=slots_in_use)
+
+    def _do(self, move: Move, order: Order, render: Render, taken: Taken, now_ms: int) -> bool:
+        """Carry a move out; False when the order stays where it is."""
+        match move:
+            case Move.WAIT:
+                return False
+            case Move.CALL_OFF:
+                taken.ended.append(not_sent(order, now_ms=now_ms))
+            case Move.START:
+                try:
+                    rendered = render(order, self.access, self.name)
+                except Unavailable:
+                    return False
+                if isinstance(rendered, Failure):
+                    taken.ended.append(refused(order, rendered, now_ms=now_ms))
+                else:
+                    attempt = order.attempt
+                    reservation = self.holder.reserve(attempt.input_tokens, attempt.max_output_tokens, now_ms)
+                    self._handed_over[order.key] = reservation
+                    self._until_ms = max(self._until_ms, reservation.start_before_ms)
+                    taken.calls.append(rendered)
+        return True
+
+    def _sweep(self, controls: View[BatchControlled], taken: Taken, now_ms: int) -> None:
+        """Call off what is cancelled anywhere in the queue: a paused pool must not hold a cancelled batch."""
+        if not self._queue or now_ms - self._swept_at_ms < _SWEEP_EVERY_MS:
+            return
+        self._swept_at_ms = now_ms
+        words: Mapping[str, BatchControlled | None] = {
+            batch: controls.get(batch) for batch in {order.attempt.batch_id for order in self._queue}
+        }
+        gone = [order for order in self._queue if called_off(order.attempt, words[order.attempt.batch_id])]
+        if gone:
+            for order in gone:
+                taken.ended.append(not_sent(order, now_ms=now_ms))
+                self._weigh(order, -1)
+            keys = {order.key for order in gone}
+            self._queue = deque(order for order in self._queue if order.key not in keys)
+
+    def _wanted(self) -> Wanted:
+        if not self._queue:
+            return Wanted()
+        following = self._queue[0].attempt
+        return Wanted(
+            calls=len(self._queue),
+            input_tokens=self._input_tokens,
+            output_tokens=self._output_tokens,
+            next_input_tokens=following.input_tokens,
+            next_output_tokens=following.max_output_tokens,
+        )
+
+    def _weigh(self, order: Order, sign: int) -> None:
+        self._input_tokens += sign * order.attempt.input_tokens
+        self._output_tokens += sign * order.attempt.max_output_tokens
+
+
+def _amounts(of: LeaseAmounts) -> Amounts:
+    return Amounts(requests=of.requests, input_tokens=of.input_tokens, output_tokens=of.output_tokens)
+
+
+def _used(answered: AttemptAnswered) -> LeaseAmounts | None:
+    """What a call used of its lease; None when nobody knows: a failed call counts for the provider, too."""
+    if answered.failure is not None and never_left(answered.failure):
+        return NO_AMOUNTS
+    if answered.usage is None:
+        return None
+    return LeaseAmounts(
+        requests=1, input_tokens=answered.usage.input_tokens, output_tokens=answered.usage.output_tokens
+    )

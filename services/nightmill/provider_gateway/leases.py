@@ -1,0 +1,308 @@
+"""The holder's side of a lease: one `LeaseHolder` per pool and partition decides which calls may start. No I/O.
+
+A lease is the right to *start* calls until its ttl is over, counted from the moment the ask was sent. Slots are used
+again and again while it lives, and amounts are asked for well ahead, so no call waits for Kafka:
+
+    available = granted - used - reserved        in flight < slots
+
+What settlement gives back is available again, but never lifts what is held above what the newest ask reported: the
+governor counts on that, takes in what goes beyond, and grants it anew. Asks are cumulative, so lost, repeated and
+reordered ones do no harm. The number of an ask tells the governor whether its predecessor's answer arrived: + 1 if it
+did, + 2 if it did not.
+"""
+
+from dataclasses import dataclass
+
+from nightmill.kernel.wire.messages import LeaseAmounts, LeaseGranted, LeaseRequested
+
+#: Never two asks within this time.
+ASK_GAP_MS = 100
+#: After an answer that gave less than was wanted: levels need time to drain.
+SHORT_GAP_MS = 500
+#: An ask without an answer is taken for lost.
+LOST_AFTER_MS = 1_000
+#: Ask for what this time will use at the observed rate: two ttl of the governor.
+AHEAD_MS = 8_000
+#: The rate is observed over windows of this length; a window that has just begun counts from `SETTLING_MS` on.
+WINDOW_MS = 1_000
+SETTLING_MS = 200
+
+#: Requests, input tokens and output tokens; tuples, because a handful of them is made for every call.
+_Vector = tuple[int, int, int]
+_NOTHING: _Vector = (0, 0, 0)
+
+NO_AMOUNTS = LeaseAmounts(requests=0, input_tokens=0, output_tokens=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Calls that wait to start, in sum, and the one that is next."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    next_input_tokens: int = 0
+    next_output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A call that was let go; `settle` ends it. It must not be sent at or after `start_before_ms`."""
+
+    input_tokens: int
+    output_tokens: int
+    start_before_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """An ask that may still be answered, with what it reported."""
+
+    seq: int
+    asked_at_ms: int
+    wants: _Vector
+    wants_slots: int
+    started: _Vector
+
+
+def holder_id(pool: str, instance: str, partition: int) -> str:
+    return f"{pool}@{instance}-{partition}"
+
+
+class LeaseHolder:
+    """The lease of one pool for one partition, from the opening of the partition (`epoch`, epoch ms) to its end.
+
+    Every method but `settle` takes the time as `now_ms`, epoch milliseconds of this process.
+    """
+
+    def __init__(self, *, pool: str, instance: str, partition: int, epoch: int) -> None:
+        self.pool = pool
+        self.holder = holder_id(pool, instance, partition)
+        self._partition = partition
+        self._epoch = epoch
+        self._used = self._reserved = self._started = self._granted = self._reported = _NOTHING
+        self._in_flight = self._slots = self._peak = 0
+        self._expires_at_ms = self._renew_at_ms = 0
+        self._asks: list[_Ask] = []
+        self._last: _Ask | None = None
+        self._answered_seq = 0
+        self._in_full = self._lowered = self._started_since = False
+        self._window, self._rate = _Window(), _Window()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that are reserved and not settled."""
+        return self._in_flight
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    def is_alive(self, now_ms: int) -> bool:
+        """Calls may start. Check it again right before a call is sent."""
+        return now_ms < self._expires_at_ms
+
+    def available(self, now_ms: int) -> LeaseAmounts:
+        """What may be started now; negative after answers that took more than was reserved."""
+        return _amounts(self._available(now_ms))
+
+    def may_start(self, input_tokens: int, output_tokens: int, now_ms: int) -> bool:
+        """Whether one call with these (estimated) tokens fits the lease now."""
+        if now_ms >= self._expires_at_ms or self._in_flight >= self._slots:
+            return False
+        return _fits((1, input_tokens, output_tokens), self._available(now_ms))
+
+    def reserve(self, input_tokens: int, output_tokens: int, now_ms: int) -> Reservation:
+        """Takes a slot and the amounts of one call, for which `may_start` has just said yes."""
+        call = (1, input_tokens, output_tokens)
+        self._reserved = _plus(self._reserved, call)
+        self._started = _plus(self._started, call)
+        self._in_flight += 1
+        self._started_since = True
+        self._observe(now_ms)
+        self._window.count(call)
+        return Reservation(input_tokens=input_tokens, output_tokens=output_tokens, start_before_ms=self._expires_at_ms)
+
+    def settle(self, reservation: Reservation, used: LeaseAmounts | None) -> None:
+        """The call ended and used this: `NO_AMOUNTS` if it was never sent, None (as reserved) if nobody knows."""
+        call = (1, reservation.input_tokens, reservation.output_tokens)
+        self._reserved = _minus(self._reserved, call)
+        self._used = _plus(self._used, call if used is None else _vector(used))
+        self._started = _plus(self._used, self._reserved)
+        self._in_flight -= 1
+
+    def on_granted(self, message: LeaseGranted, now_ms: int) -> None:
+        """Takes an answer in. One that is repeated, overtaken, too late or of another epoch changes nothing."""
+        if message.holder != self.holder or message.epoch != self._epoch or message.seq <= self._answered_seq:
+            return
+        answered = next((ask for ask in self._asks if ask.seq == message.seq), None)
+        if answered is None:
+            return
+        self._asks = [ask for ask in self._asks if ask.seq >= message.seq]
+        # Asks sent since then have reported too, and the governor may have read them already.
+        self._reported = _NOTHING
+        for ask in self._asks:
+            self._reported = _most(self._reported, ask.started)
+        self._asks = self._asks[1:]
+        self._answered_seq = message.seq
+        self._granted = _vector(message.granted)
+        self._lowered = message.slots < self._slots
+        self._slots = message.slots
+        asked_at_ms = min(answered.asked_at_ms, now_ms)  # a clock that was set back makes no lease longer
+        self._expires_at_ms = asked_at_ms + message.ttl_ms
+        self._renew_at_ms = asked_at_ms + message.ttl_ms // 2
+        self._in_full = _fits(answered.wants, _minus(self._granted, answered.started))
+        self._started_since = False
+
+    def ask(self, now_ms: int, wanted: Wanted) -> LeaseRequested | None:
+        """The ask to send now, if one is due; call it at every tick, and when work arrives.
+
+        An ask is due when nothing is held and something is wanted; when more is wanted than is held; at half life.
+        A lease with nothing in flight and nothing wanted is given up at half life.
+        """
+        self._observe(now_ms)
+        demand = self._in_flight + wanted.calls
+        self._peak = max(self._peak, demand)
+        wants = self._wants(now_ms, wanted)
+        if not self._is_due(now_ms, wanted, wants, demand):
+            return None
+        if demand == 0:
+            return self._send(now_ms, _NOTHING, 0, demand)
+        return self._send(now_ms, wants, self._peak, demand)
+
+    # -- when to ask
+
+    def _is_due(self, now_ms: int, wanted: Wanted, wants: _Vector, demand: int) -> bool:
+        last = self._last
+        if last is None:
+            return wanted.calls > 0
+        since_ms = now_ms - last.asked_at_ms
+        if 0 <= since_ms < ASK_GAP_MS:
+            return False
+        alive = self.is_alive(now_ms)
+        if demand == 0:
+            return alive and now_ms >= self._renew_at_ms
+        if self._answered_seq != last.seq:
+            # A clock that was set back must not hold an ask for as long as it was set back.
+            return since_ms < 0 or since_ms >= LOST_AFTER_MS or self._outgrew(last, wanted, demand)
+        if not alive or now_ms >= self._renew_at_ms:
+            return True
+        if self._lowered and self._in_flight <= self._slots:
+            return True
+        return self._runs_short(now_ms, wanted, wants, demand, since_ms)
+
+    def _runs_short(self, now_ms: int, wanted: Wanted, wants: _Vector, demand: int, since_ms: int) -> bool:
+        """More is wanted than is held, or what is held ahead is half gone; and an ask can help."""
+        last = self._last
+        if wanted.calls > 0 and self._slots == 0:
+            return since_ms >= SHORT_GAP_MS
+        if last is not None and self._slots >= last.wants_slots and demand > self._slots:
+            return True
+        available = self._available(now_ms)
+        short = not _fits(_queued(wanted), available) or not _fits(wants, _plus(available, available))
+        return short and (self._in_full or since_ms >= SHORT_GAP_MS)
+
+    def _outgrew(self, last: _Ask, wanted: Wanted, demand: int) -> bool:
+        """More is wanted now than the ask that is under way asked for."""
+        return not _fits(_queued(wanted), last.wants) or demand > last.wants_slots
+
+    # -- what to ask for
+
+    def _wants(self, now_ms: int, wanted: Wanted) -> _Vector:
+        """What to hold: the queue, or what is used ahead if that is more; one call if that call alone does not fit."""
+        stuck = wanted.calls > 0 and self._in_flight == 0 and self.is_alive(now_ms) and not self._started_since
+        next_call = (1, wanted.next_input_tokens, wanted.next_output_tokens)
+        if stuck and not self._in_full and not _fits(next_call, self._available(now_ms)):
+            return next_call
+        return _most(_queued(wanted), self._ahead(now_ms))
+
+    def _ahead(self, now_ms: int) -> _Vector:
+        open_ms = max(SETTLING_MS, now_ms - self._window.since_ms)
+        return _most(self._rate.ahead(WINDOW_MS), self._window.ahead(open_ms))
+
+    def _observe(self, now_ms: int) -> None:
+        """Closes the window of the observed rate when its time is over."""
+        age_ms = now_ms - self._window.since_ms
+        if 0 <= age_ms < WINDOW_MS:
+            return
+        self._rate = self._window if 0 <= age_ms < 2 * WINDOW_MS else _Window()
+        self._window = _Window(now_ms)
+
+    def _send(self, now_ms: int, wants: _Vector, wants_slots: int, demand: int) -> LeaseRequested:
+        seq = 1
+        if self._last is not None:
+            seq = self._last.seq + (1 if self._answered_seq == self._last.seq else 2)
+        sent = _Ask(seq=seq, asked_at_ms=now_ms, wants=wants, wants_slots=wants_slots, started=self._started)
+        self._last = sent
+        self._reported = _most(self._reported, self._started)
+        self._peak = demand
+        self._lowered = False
+        if wants_slots == 0:
+            # Given up: the governor takes back what is held, so answers to this and earlier asks are void.
+            self._asks, self._answered_seq = [], seq
+            self._slots = self._expires_at_ms = self._renew_at_ms = 0
+        else:
+            self._asks = [ask for ask in self._asks if now_ms - ask.asked_at_ms < AHEAD_MS] + [sent]
+        return LeaseRequested(
+            pool=self.pool,
+            holder=self.holder,
+            holder_partition=self._partition,
+            epoch=self._epoch,
+            seq=seq,
+            wants=_amounts(wants),
+            wants_slots=wants_slots,
+            used=_amounts(self._used),
+            reserved=_amounts(self._reserved),
+            slots_in_use=self._in_flight,
+            asked_at_ms=now_ms,
+        )
+
+    def _available(self, now_ms: int) -> _Vector:
+        if not self.is_alive(now_ms):
+            return _NOTHING
+        return _minus(self._granted, _most(self._started, self._reported))
+
+
+class _Window:
+    """What was started since a moment."""
+
+    def __init__(self, since_ms: int = 0) -> None:
+        self.since_ms = since_ms
+        self._started = _NOTHING
+
+    def count(self, call: _Vector) -> None:
+        self._started = _plus(self._started, call)
+
+    def ahead(self, length_ms: int) -> _Vector:
+        """What `AHEAD_MS` will start at the rate of this window, which is `length_ms` long."""
+        requests, input_tokens, output_tokens = (each * AHEAD_MS // length_ms for each in self._started)
+        return requests, input_tokens, output_tokens
+
+
+def _queued(wanted: Wanted) -> _Vector:
+    return wanted.calls, wanted.input_tokens, wanted.output_tokens
+
+
+def _plus(a: _Vector, b: _Vector) -> _Vector:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def _minus(a: _Vector, b: _Vector) -> _Vector:
+    return a[0] - b[0], a[1] - b[1], a[2] - b[2]
+
+
+def _most(a: _Vector, b: _Vector) -> _Vector:
+    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2])
+
+
+def _fits(a: _Vector, b: _Vector) -> bool:
+    """Whether `b` covers `a` in every dimension."""
+    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2]
+
+
+def _vector(amounts: LeaseAmounts) -> _Vector:
+    return amounts.requests, amounts.input_tokens, amounts.output_tokens
+
+
+def _amounts(vector: _Vector) -> LeaseAmounts:
+    return LeaseAmounts(requests=vector[0], input_tokens=vector[1], output_tokens=vector[2])

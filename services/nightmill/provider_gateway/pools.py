@@ -1,0 +1,19 @@
+"""A pool as the gateway uses it: where it is, how to speak to it, what it costs, or why it can not be used."""
+
+from dataclasses import dataclass
+
+from nightmill.kernel.domain.settings import Pool, Price
+from nightmill.provider_gateway.exchange import Adapter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolAccess:
+    """One pool of pools.yaml."""
+
+    name: str
+    pool: Pool
+    adapter: Adapter
+    base_url: str
+    price: Price | None
+    price_version: str
+    unusable: str | None = None  #: what is missing and how to mend it; its attempts fail for the account's sake

@@ -1,0 +1,368 @@
+"""The provider gateway: makes each minted attempt's call at most once, and tells how it ended.
+
+A shard's row is committed before its first call. From then on its calls start as leases and slots allow, without
+another commit; each has a durable mark before it and its answer in the outbox after it. Answers are published with the
+row that counts them, and leave the outbox when that is committed.
+
+What a restart finds: a running shard of this instance whose attempt has an answer in the outbox (published now), a mark
+only (UNKNOWN: it may have been made) or neither (surely not sent: sent under the same attempt). A running shard that
+another instance ran has its marks there; its attempts become UNKNOWN when no call of the other can be alive any more.
+Answers whose shard is not here any more are published flagged late.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from nightmill.kernel.domain.lifecycle import ShardState
+from nightmill.kernel.runtime.observe import metrics
+from nightmill.kernel.runtime.service import (
+    NOTHING,
+    Decision,
+    Delete,
+    Index,
+    Partition,
+    Service,
+    Unavailable,
+    View,
+    Wait,
+)
+from nightmill.kernel.store.blobs import BlobStore
+from nightmill.kernel.wire.messages import (
+    AttemptAnswered,
+    BatchControlled,
+    LeaseGranted,
+    LeaseRequested,
+    ShardDispatched,
+    ShardStateRow,
+)
+from nightmill.provider_gateway.book import Book
+from nightmill.provider_gateway.caller import Call, Caller, Permit
+from nightmill.provider_gateway.calls import STARTS_PER_STEP
+from nightmill.provider_gateway.desk import Desk
+from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.lanes import Lane
+from nightmill.provider_gateway.orders import Order, attempt_key, offloaded, refused, unknown
+from nightmill.provider_gateway.outbox import Landed, Outbox
+from nightmill.provider_gateway.pools import PoolAccess
+from nightmill.provider_gateway.render import Renderer
+from nightmill.provider_gateway.undelivered import Undelivered
+from nightmill.provider_gateway.watch import PoolWatch
+
+log = logging.getLogger(__name__)
+
+#: DONE rows outlive the retention of shard-dispatched (168 h), so that a repeat is recognised
+_KEEP_DONE_MS = 8 * 86_400_000
+_SWEEP_EVERY_MS = 60_000
+_SWEEP_ROWS = 500
+#: longest lease and its guard: no call of another owner starts later than this after it lost the partition
+_LEASE_END_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """Effect: the shard's row is committed, its calls may start."""
+
+    row: ShardStateRow
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Effect: these attempts' answers are committed."""
+
+    keys: tuple[str, ...]
+
+
+class ProviderGateway(Service):
+    """Realtime calls to providers under leases."""
+
+    name = "provider_gateway"
+    indexes = (
+        Index(
+            name="open",
+            row=ShardStateRow,
+            key=lambda row: None if row.state is ShardState.DONE else row.accepted_at_ms.to_bytes(8, "big"),
+        ),
+        Index(
+            name="ended",
+            row=ShardStateRow,
+            key=lambda row: None if row.ended_at_ms is None else row.ended_at_ms.to_bytes(8, "big"),
+        ),
+    )
+
+    def __init__(
+        self, *, instance: str, pools: Mapping[str, PoolAccess], blobs: BlobStore, outbox: Outbox, caller: Caller
+    ) -> None:
+        self._instance, self._pools, self._blobs = instance, pools, blobs
+        self._caller = caller
+        self._renderer = Renderer(blobs)
+        self._controls: View[BatchControlled] | None = None
+        self._desks: dict[int, Desk] = {}
+        self._watch = PoolWatch()
+        self._in_flight: dict[str, Lane] = {}  #: by attempt key, over all partitions
+        self._undelivered = Undelivered(outbox)
+
+    def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
+        self._controls = views[BatchControlled]
+
+    # -- partitions
+
+    def on_open(self, part: Partition) -> None:
+        desk = Desk(number=part.number, opened_at_ms=part.now_ms, book=Book(self._instance))
+        self._desks[part.number] = desk
+        for row in list(part.table(ShardStateRow).index("open")):
+            for order in self._enter(desk, row):
+                self._take_up(desk, row, order)
+        self._forget_closed(desk, part)
+
+    def on_close(self, number: int) -> None:
+        desk = self._desks.pop(number, None)
+        if desk is None:
+            return
+        for lane in desk.lanes.values():
+            for call in self._caller.withdraw(lane.name):
+                self._in_flight.pop(call.order.key, None)
+        self._undelivered.partition_closed(frozenset(self._desks))
+
+    # -- events
+
+    def on_shard_dispatched(self, message: ShardDispatched, part: Partition) -> Decision | Wait:
+        if part.table(ShardStateRow).get(message.shard_id) is not None:
+            metrics.count("duplicates_suppressed", topic="shard-dispatched")
+            return NOTHING
+        if not message.attempts:
+            return NOTHING
+        for batch_id in {attempt.batch_id for attempt in message.attempts}:
+            if self._control(batch_id) is None:
+                return Wait(f"batch-controlled of {batch_id} is not in view yet")
+        row = ShardStateRow(
+            shard_id=message.shard_id,
+            state=ShardState.ACCEPTED,
+            shard=message,
+            answered=(),
+            owner=self._instance,
+            accepted_at_ms=part.now_ms,
+        )
+        return Decision(put=(row,), effects=(Accepted(row=row, partition=part.number),))
+
+    def on_lease_granted(self, message: LeaseGranted, part: Partition) -> Decision:
+        lane = self._desks[part.number].lanes.get(message.pool)
+        if lane is not None and lane.name == message.holder:
+            lane.holder.on_granted(message, part.now_ms)
+        return NOTHING
+
+    # -- ticks
+
+    def on_tick(self, part: Partition) -> Decision:
+        desk, now_ms = self._desks[part.number], part.now_ms
+        self._collect(now_ms)
+        self._give_up_elsewhere(desk, now_ms)
+        calls, asks = self._work_lanes(desk, now_ms)
+        send = self._publish(desk, part)
+        if calls:
+            self._caller.start(calls)
+        keys = tuple(attempt_key(answered) for answered in send)
+        deletes = self._sweep(desk, part)
+        if not send and not asks and not deletes:
+            return NOTHING
+        return Decision(send=send, send_now=asks, delete=deletes, effects=(Published(keys=keys),) if keys else ())
+
+    def on_flush(self, part: Partition) -> Decision:
+        rows = tuple(self._desks[part.number].book.rows(part.now_ms))
+        return Decision(put=rows) if rows else NOTHING
+
+    def start(self, effects: Sequence[object]) -> None:
+        published: list[str] = []
+        for effect in effects:
+            match effect:
+                case Accepted(row=row, partition=number) if number in self._desks:
+                    desk = self._desks[number]
+                    for order in self._enter(desk, row):
+                        self._queue(desk, order)
+                case Published(keys=keys):
+                    published.extend(keys)
+                case _:
+                    continue
+        self._undelivered.forget(published)
+
+    def busy(self) -> bool:
+        return bool(self._in_flight) or any(desk.ready or desk.limited for desk in self._desks.values())
+
+    def close(self) -> None:
+        self._caller.close()
+        self._undelivered.close()
+
+    # -- taking shards up
+
+    def _enter(self, desk: Desk, row: ShardStateRow) -> Iterator[Order]:
+        indexes = desk.book.enter(row)
+        if row.shard is None:
+            return
+        access = self._pools.get(row.shard.pool)
+        for index in indexes:
+            yield Order(
+                shard=row.shard,
+                index=index,
+                partition=desk.number,
+                model="" if access is None else access.pool.model,
+                price=None if access is None else access.price,
+                price_version="" if access is None else access.price_version,
+            )
+
+    def _take_up(self, desk: Desk, row: ShardStateRow, order: Order) -> None:
+        """An open attempt of a shard that was running before: what is known of its call decides."""
+        key = order.key
+        landed = self._undelivered.answer(key)
+        if landed is not None:
+            desk.ready.append(landed)
+            self._undelivered.claim(key)
+        elif key in self._in_flight:
+            return
+        elif self._undelivered.was_marked(key):
+            desk.ready.append(unknown(order, Signal.CRASHED, now_ms=desk.opened_at_ms))
+        elif row.owner != self._instance:
+            deadline_s = self._pools[order.shard.pool].pool.call_deadline if order.shard.pool in self._pools else 0.0
+            desk.elsewhere.append((desk.opened_at_ms + _LEASE_END_MS + int(deadline_s * 1000), order))
+        else:
+            self._queue(desk, order)
+
+    def _forget_closed(self, desk: Desk, part: Partition) -> None:
+        """Marks that no open attempt asks for belong to attempts that ended; answers of such shards are strays."""
+        open_keys = {attempt_key(answered) for answered in desk.ready}
+        marked, landed = self._undelivered.of_partition(desk.number)
+        closed = [key for key in marked if key not in open_keys]
+        # this instance published those answers, and was stopped before it forgot them
+        closed += [each.key for each in landed if each.key not in open_keys and self._ended_here(each.answered, part)]
+        self._undelivered.forget(closed)
+
+    def _queue(self, desk: Desk, order: Order) -> None:
+        pool = order.shard.pool
+        access = self._pools.get(pool)
+        reason = f"pool {pool} is not in pools.yaml" if access is None else access.unusable
+        if access is None or reason is not None:
+            found = failure(Signal.POOL_UNUSABLE, detail=reason)
+            desk.ready.append(refused(order, found, now_ms=order.shard.dispatched_at_ms))
+            return
+        desk.lane(access, self._instance).add(order)
+
+    # -- calls
+
+    def _collect(self, now_ms: int) -> None:
+        """Take in the calls that ended, whichever partition they are of."""
+        for result in self._caller.completed():
+            answered = result.answered
+            key = attempt_key(answered)
+            lane = self._in_flight.pop(key, None)
+            if lane is not None:
+                lane.finished(answered, key)
+            answered = self._watch.learn(answered, result.served_model, now_ms)
+            partition = result.call.order.partition
+            desk = self._desks.get(partition)
+            landed = Landed(partition=partition, answered=answered)
+            self._undelivered.land(landed, stray_since_ms=now_ms if desk is None else None)
+            if desk is not None:
+                desk.ready.append(answered)
+
+    def _work_lanes(self, desk: Desk, now_ms: int) -> tuple[list[Call], list[LeaseRequested]]:
+        """Hand over the calls that may start, lane by lane, and ask for what the lanes lack."""
+        calls: list[Call] = []
+        asks: list[LeaseRequested] = []
+        permits: dict[str, Permit] = {}
+        desk.limited = False
+        for pool, lane in desk.lanes.items():
+            health = self._watch.health(pool)
+            slots = lane.slots(health, now_ms)
+            if lane.must_take_back(slots, now_ms):
+                self._take_back(lane)
+            left = STARTS_PER_STEP - len(calls)
+            taken = lane.take(self._renderer.call, self._view(), slots=slots, limit=left, now_ms=now_ms)
+            calls.extend(taken.calls)
+            desk.ready.extend(taken.ended)
+            desk.limited = desk.limited or taken.limited
+            self._in_flight.update({call.order.key: lane for call in taken.calls})
+            permits[lane.name] = lane.permit(slots)
+            paused = now_ms < health.paused_until_ms
+            ask = lane.ask(now_ms, slots_in_use=self._caller.in_flight(lane.name), paused=paused)
+            if ask is not None:
+                asks.append(ask)
+        if permits:
+            self._caller.permit(permits)
+        return calls, asks
+
+    def _take_back(self, lane: Lane) -> None:
+        """A lane that may not start anything keeps nothing waiting at the HTTP side: lease and cancel stay in force."""
+        calls = self._caller.withdraw(lane.name)
+        for call in calls:
+            self._in_flight.pop(call.order.key, None)
+        lane.take_back(calls)
+
+    # -- publishing
+
+    def _publish(self, desk: Desk, part: Partition) -> list[AttemptAnswered]:
+        """Answers to send now: of this desk's open attempts as they are, of others flagged late, repeats not at all."""
+        waiting, desk.ready = desk.ready, []
+        send: list[AttemptAnswered] = []
+        repeats: list[str] = []
+        for answered in waiting:
+            stored = self._stored(answered)
+            if stored is None:
+                desk.ready.append(answered)
+            elif desk.book.publish(stored):
+                send.append(stored)
+            elif self._ended_here(stored, part):
+                repeats.append(attempt_key(stored))
+            else:
+                send.append(replace(stored, late=True))
+        for stray in self._undelivered.due_strays(part.now_ms):
+            stored = self._stored(stray)
+            if stored is not None:
+                self._undelivered.claim(attempt_key(stray))
+                send.append(replace(stored, late=True))
+        self._undelivered.forget(repeats)
+        for (state, kind, pool), number in Counter(map(_labels, send)).items():
+            metrics.count("attempts", number, state=state, failure_class=kind, pool=pool)
+        return send
+
+    def _stored(self, answered: AttemptAnswered) -> AttemptAnswered | None:
+        """The answer with a long output moved to a blob; None while the store is away."""
+        try:
+            return offloaded(answered, self._blobs.put)
+        except Unavailable as error:
+            log.warning("answer waits", extra={"action": "answer_waits", "reason": str(error)})
+            return None
+
+    def _ended_here(self, answered: AttemptAnswered, part: Partition) -> bool:
+        row = part.table(ShardStateRow).get(answered.shard_id)
+        return row is not None and row.owner == self._instance
+
+    def _give_up_elsewhere(self, desk: Desk, now_ms: int) -> None:
+        due = [order for due_ms, order in desk.elsewhere if due_ms <= now_ms]
+        if due:
+            desk.elsewhere = [entry for entry in desk.elsewhere if entry[0] > now_ms]
+            given_up = (order for order in due if desk.book.is_open(order.shard.shard_id, order.key))
+            desk.ready.extend(unknown(order, Signal.MOVED, now_ms=now_ms) for order in given_up)
+
+    def _sweep(self, desk: Desk, part: Partition) -> list[Delete]:
+        if part.now_ms - desk.swept_at_ms < _SWEEP_EVERY_MS:
+            return []
+        desk.swept_at_ms = part.now_ms
+        stop = max(0, part.now_ms - _KEEP_DONE_MS).to_bytes(8, "big")
+        old = islice(part.table(ShardStateRow).index("ended", stop=stop), _SWEEP_ROWS)
+        return [Delete(row=ShardStateRow, key=row.shard_id) for row in old]
+
+    def _control(self, batch_id: str) -> BatchControlled | None:
+        return self._view().get(batch_id)
+
+    def _view(self) -> View[BatchControlled]:
+        if self._controls is None:
+            raise RuntimeError("attach_views comes before the first step")
+        return self._controls
+
+
+def _labels(answered: AttemptAnswered) -> tuple[str, str, str]:
+    kind = "none" if answered.failure is None else answered.failure.failure_class.value
+    return answered.state.value, kind, answered.pool

@@ -1,0 +1,57 @@
+"""Joins staged rows with what they refer to: the answer's text, the original row, the versions behind it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.store.blobs import BlobStore
+from nightmill.kernel.store.blocks import BlockReader, PipelineReader
+from nightmill.kernel.wire.messages import RowRef
+from nightmill.publisher.targets.parts import PartRecord
+
+_SHORT = 12  #: hex digits of a version in a row; the manifest has them whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedRow:
+    """Everything a result row is made of."""
+
+    record: PartRecord
+    original: dict[str, Any]  #: empty when no input column is asked for
+    answer: Any
+
+
+class AnswerReader:
+    """Reads what staged rows refer to; neighbours of one block are read together."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+        self._blocks = BlockReader(blobs)
+        self._pipelines = PipelineReader(blobs)
+        self._versions: dict[str, dict[str, str]] = {}
+
+    def joined(self, records: Sequence[PartRecord], pipeline: Pipeline) -> Iterator[AcceptedRow]:
+        """Accepted rows of these records. Raises `BlobMissing`, `Unavailable`."""
+        wants_original = bool(pipeline.publish.columns)
+        for record in records:
+            text = record["output"]
+            if text is None and record["output_digest"] is not None:
+                text = self._blobs.get(record["output_digest"]).decode()
+            original = self._blocks.row(RowRef(block=record["block"], row=record["row"])) if wants_original else {}
+            record["versions"] = self._versions_of(record["pipeline_digest"])
+            yield AcceptedRow(record=record, original=original, answer=None if text is None else json.loads(text))
+
+    def _versions_of(self, pipeline_digest: str) -> dict[str, str]:
+        versions = self._versions.get(pipeline_digest)
+        if versions is None:
+            pipeline = self._pipelines.get(pipeline_digest)
+            whole = {
+                "pipeline": pipeline_digest,
+                "prompt": pipeline.prompt_version,
+                "output_schema": pipeline.output_schema_version,
+                "transform": pipeline.transform_version,
+            }
+            versions = self._versions[pipeline_digest] = {name: v[:_SHORT] for name, v in whole.items()}
+        return versions

@@ -1,0 +1,195 @@
+"""The whole line in one process over the memory log: every service's loop, stepped in turn; real HTTP to a provider.
+
+For tests of how the services fit together, without the start-up of a broker and eight processes.
+"""
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from nightmill.dispatcher.service import Dispatcher
+from nightmill.kernel.domain import ids
+from nightmill.kernel.domain.lifecycle import Command, InputFormat
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.runtime.log import Place
+from nightmill.kernel.runtime.loop import Loop, Pace
+from nightmill.kernel.runtime.memory import MemoryBroker
+from nightmill.kernel.runtime.outbound import Outbound
+from nightmill.kernel.runtime.service import Service
+from nightmill.kernel.runtime.settings import Settings
+from nightmill.kernel.runtime.table import Views, viewed_by
+from nightmill.kernel.store.blobs import BlobStore
+from nightmill.kernel.wire.codec import codecs
+from nightmill.kernel.wire.messages import (
+    BatchControlled,
+    DatasetRow,
+    JobCommanded,
+    JobCompleted,
+    JobInput,
+    JobSubmitted,
+    PublicationRow,
+)
+from nightmill.planner.service import Planner
+from nightmill.planner.tokens import count_tokens
+from nightmill.provider_gateway.http import HttpCaller
+from nightmill.provider_gateway.outbox import Outbox
+from nightmill.provider_gateway.run import access_of
+from nightmill.provider_gateway.service import ProviderGateway
+from nightmill.publisher.service import Publisher
+from nightmill.publisher.targets import Targets
+from nightmill.rate_governor.service import RateGovernor
+from nightmill.validator.service import Validator
+
+SERVICES = ("planner", "dispatcher", "provider_gateway", "validator", "publisher", "rate_governor")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Line:
+    """All services but the ledger, on one memory broker."""
+
+    folder: Path
+    config: Config
+    broker: MemoryBroker = field(default_factory=lambda: MemoryBroker(partitions=2))
+    loops: dict[str, Loop] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.log = self.broker.log("line")
+        self.blobs = BlobStore(str(self.folder / "blobs"))
+        self._outbound = Outbound("api", self.log.partitions)
+        self._writer = self.log.writer()
+        self._views = Views(self.log, viewed_by("api"), time.monotonic)
+        self._suffixes = (f"{number:04d}" for number in itertools.count(1))
+        for name in SERVICES:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """A first or further life of a service, on the state it left."""
+        self.loops[name] = Loop(
+            self._build(name),
+            self.log,
+            instance="0",
+            state_dir=self.folder / "state" / name,
+            clock_s=time.monotonic,
+            pace=Pace(commit_every_ms=20),
+        )
+
+    def _build(self, name: str) -> Service:
+        match name:
+            case "planner":
+                lag = lambda: self.log.lag("dispatcher", "item-planned")  # noqa: E731
+                return Planner(blobs=self.blobs, config=self.config, count=count_tokens, lag=lag)
+            case "dispatcher":
+                return Dispatcher(config=self.config, blobs=self.blobs, random=Random(1))
+            case "validator":
+                return Validator(self.blobs)
+            case "publisher":
+                targets = Targets(self.folder / "results", self.blobs)
+                return Publisher(self.blobs, targets, ThreadPoolExecutor(max_workers=1))
+            case "rate_governor":
+                return RateGovernor(self.config.pools)
+        return self._gateway()
+
+    def _gateway(self) -> Service:
+        settings = Settings(
+            home=self.folder, bootstrap="", config_dir=self.folder, blobs_url=str(self.folder / "blobs"), environment={}
+        )
+        accesses = {n: access_of(n, p, self.config.prices, settings)[0] for n, p in self.config.pools.items()}
+        outbox = Outbox(self.folder / "outbox")
+        caller = HttpCaller(outbox, put_blob=self.blobs.put, authorizations={}, clock_ms=now_ms)
+        return ProviderGateway(instance="0", pools=accesses, blobs=self.blobs, outbox=outbox, caller=caller)
+
+    def submit(self, pipeline: Pipeline, rows: Iterable[dict[str, Any]], **fields: Any) -> str:
+        """Submit a job over rows as JSONL; returns its id."""
+        raw = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        dataset = ids.dataset_id("default", pipeline.name)
+        limit_usd = pipeline.limits.budget_usd
+        job = JobSubmitted(
+            job_id=ids.job_id(dataset, now_ms(), next(self._suffixes)),
+            dataset_id=dataset,
+            tenant="default",
+            pipeline=pipeline.name,
+            pipeline_digest=self.blobs.put(pipeline.canonical()),
+            input=JobInput(
+                format=InputFormat.JSONL,
+                blob=self.blobs.put(raw),
+                bytes=len(raw),
+                name="rows.jsonl",
+                limit=None,
+                skip_bad_rows=False,
+            ),
+            budget_nano_usd=None if limit_usd is None else int(limit_usd * 1e9),
+            deadline_at_ms=None,
+            priority=0,
+            tags={},
+            submitted_at_ms=now_ms(),
+            **fields,
+        )
+        self._writer.write(self._outbound.records([job]))
+        return job.job_id
+
+    def command(self, job_id: str, command: Command) -> None:
+        message = JobCommanded(
+            command_id=f"{command}-{next(self._suffixes)}",
+            job_id=job_id,
+            batch_id=ids.batch_id(job_id),
+            dataset_id=ids.dataset_of(job_id),
+            command=command,
+            actor="test",
+            reason=None,
+            commanded_at_ms=now_ms(),
+        )
+        self._writer.write(self._outbound.records([message]))
+
+    def step(self) -> None:
+        self.broker.now_ms = now_ms()
+        for loop in self.loops.values():
+            loop.step(now_ms())
+
+    def run_until(self, done: Callable[[], bool], patience_s: float = 30.0) -> None:
+        deadline = time.monotonic() + patience_s
+        while not done():
+            self.step()
+            assert time.monotonic() < deadline, f"waited in vain: {self.publications()}"
+
+    def publications(self) -> dict[str, PublicationRow]:
+        self._views.refresh()
+        return {row.job_id: row for row in self._views.by_message[PublicationRow].values()}
+
+    def control(self, job_id: str) -> BatchControlled | None:
+        self._views.refresh()
+        control: BatchControlled | None = self._views.by_message[BatchControlled].get(ids.batch_id(job_id))
+        return control
+
+    def dataset(self, dataset_id: str) -> DatasetRow | None:
+        self._views.refresh()
+        row: DatasetRow | None = self._views.by_message[DatasetRow].get(dataset_id)
+        return row
+
+    def completions(self, job_id: str) -> list[JobCompleted]:
+        """Every notice of a job so far, oldest first."""
+        codec = codecs()[JobCompleted]
+        reader = self.log.reader()
+        for number in range(self.log.partitions):
+            reader.start(Place("job-completed", number), 0)
+        found = [codec.decode(record.value) for record in reader.poll(0, 100_000) if record.value is not None]
+        reader.close()
+        return [notice for notice in found if notice.job_id == job_id]
+
+    def kill(self, name: str) -> None:
+        """The service's process is gone: nothing of its open transaction happened."""
+        self.loops.pop(name).abandon()
+
+    def close(self) -> None:
+        for loop in self.loops.values():
+            loop.close()
