@@ -24,8 +24,8 @@ class DictTable:
                 yield self.rows[key]
 
     def index(self, name: str, *, start: bytes = b"", stop: bytes | None = None) -> Iterator[Any]:
-        entries = [(self._indexes[name].key(row), key) for key, row in self.rows.items()]
-        for sort_key, key in sorted(entry for entry in entries if entry[0] is not None):
+        keyed = ((self._indexes[name].key(row), key) for key, row in self.rows.items())
+        for sort_key, key in sorted((sort_key, key) for sort_key, key in keyed if sort_key is not None):
             if sort_key >= start and (stop is None or sort_key < stop):
                 yield self.rows[key]
 

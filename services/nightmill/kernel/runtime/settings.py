@@ -81,7 +81,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         instance=environment.get("NIGHTMILL_INSTANCE", "0"),
         blobs_url=environment.get("NIGHTMILL_BLOBS") or str(home / "blobs"),
         clickhouse_url=environment.get("NIGHTMILL_CLICKHOUSE"),
-        local_model_url=environment.get("NIGHTMILL_LOCAL_MODEL_URL"),
+        local_model_url=environment.get("NIGHTMILL_MODEL_URL"),
         metrics_port=_integer(environment, "NIGHTMILL_METRICS_PORT", None),
         environment=dict(os.environ if environment is os.environ else environment),
     )

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
@@ -122,9 +122,9 @@ class Form(Protocol):
     def insert(self, table: Table, block: bytes, database: str) -> None: ...
 
     def read(
-        self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str
+        self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str | None
     ) -> bytes:
-        """The answer in format `fmt`. Safe from any thread; `settings` hold for this query alone."""
+        """The answer in format `fmt`, or tab-separated without a word about formats to the engine. Safe from any thread; `settings` hold for this query alone."""
 
     def close(self) -> None: ...
 
@@ -172,7 +172,7 @@ class EmbeddedForm:
                 into.finish()
 
     def read(
-        self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str
+        self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str | None
     ) -> bytes:
         # a handle for each query: settings cannot leak, and readonly cannot be taken back
         with _mapped_reads():
@@ -184,7 +184,7 @@ class EmbeddedForm:
                 text = bound if isinstance(bound, str) else bound.decode()
                 _only_reads(handle, text)
                 params = {name.removeprefix("param_"): value for name, value in named.items()}
-                answer: bytes = handle.query(text, fmt, params=params).bytes()
+                answer: bytes = handle.query(text, fmt or "TabSeparated", params=params).bytes()
                 return answer
             finally:
                 handle.close()
@@ -245,7 +245,7 @@ class ServerForm:
             )
 
     def read(
-        self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str
+        self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str | None
     ) -> bytes:
         client = self._client(_READ_TIMEOUT_S)
         with _mapped_reads(self._where):
@@ -286,9 +286,7 @@ class ClickHouse:
             "ENGINE = ReplacingMergeTree ORDER BY name",
             self.database,
         )
-        listed = self._form.read(
-            "SELECT name, digest FROM migrations FINAL", {}, {"readonly": 1}, self.database, "TabSeparated"
-        )
+        listed = self._form.read("SELECT name, digest FROM migrations FINAL", {}, {"readonly": 1}, self.database, None)
         applied = dict(line.split("\t") for line in listed.decode().splitlines())
         for file in sorted(resource("deploy", "clickhouse").glob("[0-9][0-9][0-9]_*.sql")):
             self._apply(file, applied.get(file.name))
@@ -320,7 +318,10 @@ class ClickHouse:
     def read(
         self, sql: str, *, parameters: Mapping[str, Any], settings: Mapping[str, Any], fmt: str = "JSONCompact"
     ) -> bytes:
-        """Answer of one query under `settings`; parameters fill `{name:Type}`. Raises `Unavailable`, `QueryFailed`."""
+        """Answer of one query under `settings`; parameters fill `{name:Type}`.
+
+        Without `fmt` it is tab-separated, and nothing is added to the query. Raises `Unavailable`, `QueryFailed`.
+        """
         self.migrate()
         return self._form.read(sql, parameters, settings, self.database, fmt)
 
@@ -383,9 +384,7 @@ def _code(error: Exception) -> int:
 
 def _line(error: Exception) -> str:
     """The engine's words without its stack, address and version."""
-    text = str(error)
-    with suppress(ValueError):
-        text = text[text.index("DB::Exception:") + len("DB::Exception:") :]
+    text = str(error).rpartition("DB::Exception:")[2]
     return re.sub(r"\s+", " ", text.split("(version", maxsplit=1)[0]).strip()[:500]
 
 

@@ -25,6 +25,7 @@ _HEADER_FIELDS = (
     ("generation", "generation"),
     ("item", "item_key"),
     ("ordinal", "ordinal"),
+    ("minted", "minted_at_ms"),
     ("shard", "shard_id"),
 )
 
@@ -77,7 +78,8 @@ class Codec:
 
     def headers(self, message: Message) -> list[tuple[str, bytes]]:
         """Whose record it is, readable even where its body is not."""
-        return [(header, str(getattr(message, field)).encode()) for header, field in self._header_fields]
+        found = ((header, getattr(message, field)) for header, field in self._header_fields)
+        return [(header, str(value).encode()) for header, value in found if value is not None]
 
     def decode(self, value: bytes) -> Any:
         """The message in `value`. Raises `Undecodable`."""

@@ -1,0 +1,160 @@
+"""Tokens and money of a plan, with the arithmetic shown (P4)."""
+
+import math
+
+import pytest
+
+from nightmill.kernel.domain.pipeline import canonical_json
+from nightmill.kernel.domain.prompt import parse_prompt
+from nightmill.planner.estimate import REPAIR_TOKENS, PlanTotals, estimate, usable_pools
+from nightmill.planner.meter import Measure, Meter
+from nightmill.planner.tokens import count_tokens
+from unit.planner.makers import NOW_MS, make_config, make_pipeline
+
+POOLS = make_config().pools
+O200K = "o200k_base"
+
+
+def of(text: str, encoding: str = O200K) -> int:
+    return count_tokens([text], encoding)[0]
+
+
+def test_counting_takes_special_tokens_as_plain_text() -> None:
+    """P4: the first two counts are those that toktok documents for cl100k."""
+    assert count_tokens(["hello world", "how many tokens?", ""], "cl100k_base") == [2, 4, 0]
+    assert count_tokens(["<|endoftext|>"], "cl100k_base")[0] > 1
+
+
+def test_a_row_on_an_exact_pool_with_structured_output() -> None:
+    meter = Meter(make_pipeline(), [POOLS["mini"]], count_tokens)
+    (measure,) = meter.measure([{"id": "a", "body": "My card is gone"}])
+    texts = of("Sort the ticket.") + of("My card is gone")
+    # two messages of 4 tokens each, 3 for the reply, and the schema
+    assert measure == Measure(
+        input_tokens=texts + 2 * 4 + 3 + of(canonical_json({"type": "object"}).decode()),
+        prefix=parse_prompt(make_pipeline().prompt).prefix({}),
+    )
+
+
+def test_a_row_on_an_estimated_pool_is_rounded_up() -> None:
+    pipeline = make_pipeline(prompt="{{ body }}")
+    (measure,) = Meter(pipeline, [POOLS["big"]], count_tokens).measure([{"body": "My card is gone"}])
+    assert isinstance(measure, Measure)
+    # factor 1.5, one message, no schema
+    assert measure.input_tokens == math.ceil(of("My card is gone") * 1.5) + 4 + 3
+
+
+def test_over_several_pools_the_greatest_count_holds() -> None:
+    rows = [{"body": "short"}, {"body": "word " * 500}]
+    both = Meter(make_pipeline(), list(POOLS.values()), count_tokens).measure(rows)
+    alone = [Meter(make_pipeline(), [pool], count_tokens).measure(rows) for pool in POOLS.values()]
+    for index, measure in enumerate(both):
+        assert isinstance(measure, Measure)
+        counts = [each[index] for each in alone]
+        assert measure.input_tokens == max(c.input_tokens for c in counts if isinstance(c, Measure))
+
+
+def test_a_row_whose_prompt_fails_is_named_and_the_others_are_measured() -> None:
+    """P7: the text holds nothing of the document."""
+    pipeline = make_pipeline(prompt="{{ body | float / 1 + body }}")
+    meter = Meter(pipeline, [POOLS["mini"]], count_tokens)
+    good, bad = meter.measure([{"body": 3}, {"body": "secret"}])
+    assert isinstance(good, Measure)
+    assert bad == "the prompt can not be rendered: TypeError in the template"
+
+
+def test_only_the_inputs_fields_show_in_a_prompt() -> None:
+    """M3: what is not part of the version must not change the prompt."""
+    meter = Meter(make_pipeline(prompt="{{ who }}"), [POOLS["mini"]], count_tokens)
+    (bad,) = meter.measure([{"body": "x", "who": "y"}])
+    assert isinstance(bad, str)
+
+
+def test_rows_share_a_prefix_when_their_system_part_is_equal() -> None:
+    """E12"""
+    pipeline = make_pipeline(
+        input={"id": "id", "fields": ["kind", "body"]}, prompt="system:\n{{ kind }}\nuser:\n{{ body }}"
+    )
+    meter = Meter(pipeline, [POOLS["mini"]], count_tokens)
+    measures = meter.measure([{"kind": kind, "body": body} for kind, body in ("aa", "ab", "ba")])
+    prefixes = [measure.prefix for measure in measures if isinstance(measure, Measure)]
+    assert prefixes[0] == prefixes[1] != prefixes[2]
+    assert prefixes[0] == parse_prompt(pipeline.prompt).prefix({"kind": "a"})
+
+
+PLAN = PlanTotals(items=1_000, refused_rows=2, input_tokens=300_000)
+
+
+def test_expected_and_worst_cost_without_a_repair() -> None:
+    """P4"""
+    told = estimate(make_pipeline(), PLAN, tenant="acme", config=make_config(), now_ms=NOW_MS)
+    # 300,000 in at 1 USD and 1,000 x 100 out at 10 USD per million: 0.3 + 1.0 USD
+    assert told.expected_cost_nano_usd == told.worst_cost_nano_usd == 1_300_000_000
+    assert (told.output_tokens, told.max_output_tokens) == (100_000, 100_000)
+    assert (told.items, told.refused_rows, told.price_version) == (1_000, 2, "test-1")
+
+
+def test_a_repair_sends_prompt_answer_and_fault_again() -> None:
+    """P4"""
+    pipeline = make_pipeline(repair={"attempts": 1})
+    told = estimate(pipeline, PLAN, tenant="acme", config=make_config(), now_ms=NOW_MS, answer_tokens=20)
+    # expected: 0.3 USD in, 1,000 x 20 out = 0.2 USD
+    assert told.expected_cost_nano_usd == 500_000_000
+    # worst: 1.3 USD, and again with 300,000 + 100,000 + 1,000 x 128 tokens in
+    assert told.worst_cost_nano_usd == 1_300_000_000 + (400_000 + 1_000 * REPAIR_TOKENS) * 1_000 + 1_000_000_000
+
+
+def test_the_first_pool_is_expected_and_the_dearest_is_the_worst() -> None:
+    pipeline = make_pipeline(model={"pools": ["big", "mini"], "max_output_tokens": 100})
+    told = estimate(pipeline, PLAN, tenant="acme", config=make_config(), now_ms=NOW_MS)
+    # big: 0.6 + 0.5 USD; mini: 0.3 + 1.0 USD
+    assert (told.expected_cost_nano_usd, told.worst_cost_nano_usd) == (1_100_000_000, 1_300_000_000)
+    assert [pool.pool for pool in told.pools] == ["big", "mini"]
+
+
+def test_a_missing_price_is_unknown_and_never_nought() -> None:
+    """P4"""
+    pipeline = make_pipeline(model={"pools": ["mini", "big"], "max_output_tokens": 100})
+    config = make_config(prices={"model-mini": {"input_usd_per_million": 0, "output_usd_per_million": 0}})
+    told = estimate(pipeline, PLAN, tenant="acme", config=config, now_ms=NOW_MS)
+    assert (told.expected_cost_nano_usd, told.worst_cost_nano_usd) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds", "limited_by"),
+    [
+        # 1,000 calls of 2 s in 10 slots
+        ({"slots": 10}, 200.0, "slots"),
+        # 1,000 calls at 60 a minute
+        ({"slots": 10, "requests_per_minute": 60}, 1_000.0, "requests"),
+        # 300,000 tokens at 60,000 a minute
+        ({"slots": 10, "input_tokens_per_minute": 60_000, "requests_per_minute": 600}, 300.0, "input tokens"),
+        # 100,000 tokens at 10,000 a minute
+        ({"slots": 10, "output_tokens_per_minute": 10_000}, 600.0, "output tokens"),
+    ],
+)
+def test_the_slowest_limit_gives_the_time(limits: dict[str, int], seconds: float, limited_by: str) -> None:
+    """P4"""
+    pool = {**POOLS["mini"].model_dump(), "limits": limits}
+    told = estimate(make_pipeline(), PLAN, tenant="acme", config=make_config(pools={"mini": pool}), now_ms=NOW_MS)
+    assert (told.duration_s, told.pools[0].limited_by) == (seconds, limited_by)
+    assert told.done_at_ms == NOW_MS + seconds * 1000
+
+
+@pytest.mark.parametrize(
+    ("tenant", "sensitivity", "usable"),
+    [
+        ("acme", "public", ["mini", "big"]),
+        ("acme", "internal", ["mini", "big"]),
+        ("acme", "confidential", ["big"]),
+        ("acme", "restricted", []),
+        ("small", "internal", ["big"]),
+        ("small", "confidential", []),
+        ("nobody", "public", []),
+    ],
+)
+def test_pools_that_may_see_the_documents(tenant: str, sensitivity: str, usable: list[str]) -> None:
+    """P6"""
+    model = {"pools": ["mini", "gone", "big"], "max_output_tokens": 1}
+    pipeline = make_pipeline(model=model, sensitivity=sensitivity)
+    assert list(usable_pools(pipeline, tenant, make_config())) == usable
