@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.partition import StagePartition
+from nightmill.kernel.runtime.observe import configure_logging
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.runtime.settings import Settings
 from nightmill.kernel.wire.topics import CHANNELS
@@ -30,6 +31,7 @@ def frames() -> Iterator[list[tuple[int, Any]]]:
 
 
 def main() -> None:
+    configure_logging()
     home, namespace, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None
     settings = Settings(
         home=home,

@@ -8,7 +8,7 @@ text. Input columns are text, whatever they were: a string as it is, another val
 not fit its kind after all (an integer past 64 bits), the whole column becomes JSON text: nothing is cut or dropped.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -48,6 +48,15 @@ class Column:
     origin: Origin
     source: str  #: name at its origin
     kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedRow:
+    """Everything a result row is made of."""
+
+    record: Mapping[str, Any]  #: what the publisher knows
+    original: Mapping[str, Any]  #: the input row; empty when no column of it is asked for
+    answer: Any
 
 
 class Misfit(Exception):
@@ -100,6 +109,12 @@ _LISTS = {
     Kind.BOOLEAN: Kind.BOOLEANS,
 }
 _MEMBERS = {plural: single for single, plural in _LISTS.items()}
+#: types that a column of the kind takes as they are
+_PLAIN = {
+    Kind.STRING: frozenset({str, type(None)}),
+    Kind.NUMBER: frozenset({float, type(None)}),
+    Kind.BOOLEAN: frozenset({bool, type(None)}),
+}
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -123,37 +138,34 @@ def result_columns(pipeline: Pipeline, *, as_json: Collection[str] = ()) -> tupl
     )
 
 
-def natural(
-    column: Column, row: Mapping[str, Any], original: Mapping[str, Any], answer: Any, named: Collection[str]
-) -> Any:
-    """The column's value as JSON holds it. `named` are the answer's fields that have a column of their own."""
+def natural(column: Column, rows: Sequence[AcceptedRow], named: Collection[str]) -> list[Any]:
+    """The column's values as JSON holds them. `named` are the answer's fields that have a column of their own."""
+    source = column.source
     match column.origin:
         case Origin.INPUT:
-            return original.get(column.source)
+            return [row.original.get(source) for row in rows]
         case Origin.OUTPUT:
-            return answer.get(column.source) if isinstance(answer, dict) else None
+            return [row.answer.get(source) if isinstance(row.answer, dict) else None for row in rows]
         case Origin.REST:
-            if not isinstance(answer, dict):
-                return answer
-            return {name: value for name, value in answer.items() if name not in named} or None
+            return [_rest(row.answer, named) for row in rows]
         case Origin.WHOLE:
-            return answer
+            return [row.answer for row in rows]
         case Origin.RECORD:
-            return row[column.source]
+            return [row.record[source] for row in rows]
 
 
-def typed(column: Column, value: Any) -> Any:
-    """`value` as a typed file holds it. Raises `Misfit`."""
-    if value is None:
-        return None
+def typed(column: Column, values: Sequence[Any]) -> Sequence[Any]:
+    """`values` as a typed file holds them. Raises `Misfit`."""
     if column.origin is Origin.INPUT:
-        return value if isinstance(value, str) else json_text(value)
+        return [value if isinstance(value, str | None) else json_text(value) for value in values]
+    if set(map(type, values)) <= _PLAIN.get(column.kind, frozenset()):
+        return values
+    if column.kind is Kind.JSON:
+        return _json_texts(values)
     member = _MEMBERS.get(column.kind)
     if member is None:
-        return _scalar(column.name, column.kind, value)
-    if not isinstance(value, list):
-        raise Misfit(column.name)
-    return [None if item is None else _scalar(column.name, member, item) for item in value]
+        return [None if value is None else _scalar(column.name, column.kind, value) for value in values]
+    return [None if value is None else _list(column.name, member, value) for value in values]
 
 
 def json_text(value: Any) -> str:
@@ -161,10 +173,31 @@ def json_text(value: Any) -> str:
     return canonical_json(value).decode()
 
 
+def _rest(answer: Any, named: Collection[str]) -> Any:
+    if not isinstance(answer, dict):
+        return answer
+    return {name: value for name, value in answer.items() if name not in named} or None
+
+
+def _json_texts(values: Sequence[Any]) -> list[str | None]:
+    """JSON of each value; many rows share one object, which is written once."""
+    texts: list[str | None] = []
+    last, text = None, None
+    for value in values:
+        if value is not last:
+            last, text = value, None if value is None else json_text(value)
+        texts.append(text)
+    return texts
+
+
+def _list(name: str, member: Kind, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Misfit(name)
+    return [None if item is None else _scalar(name, member, item) for item in value]
+
+
 def _scalar(name: str, kind: Kind, value: Any) -> Any:
     match kind, value:
-        case (Kind.JSON, _):
-            return json_text(value)
         case (Kind.STRING, str()) | (Kind.BOOLEAN, bool()):
             return value
         case (Kind.INTEGER, int()) if not isinstance(value, bool) and value in _INT64:

@@ -61,8 +61,10 @@ def read_staged(root: Path, batch_id: str, pipeline: Pipeline, blobs: BlobStore)
         for _, records in windows(sorted(root.glob(f"staging/{batch_id}/part-*.parquet"))):
             newest: dict[int, PartRecord] = {record["ordinal"]: record for record in records}
             accepted = [record for record in newest.values() if record["outcome"] == ItemOutcome.ACCEPTED]
-            for row in answers.joined(accepted, pipeline):
-                yield {c.name: natural(c, row.record, row.original, row.answer, named) for c in columns}
+            rows = list(answers.joined(accepted, pipeline))
+            values = [natural(column, rows, named) for column in columns]
+            for row in zip(*values, strict=True):
+                yield dict(zip([column.name for column in columns], row, strict=True))
 
 
 __all__ = ["Manifest", "current", "manifest_of", "read_failures", "read_rows", "read_staged", "read_table"]

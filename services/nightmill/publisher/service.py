@@ -14,7 +14,7 @@ from typing import cast
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.runtime.observe import metrics
-from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service
+from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, Unavailable
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import PipelineReader
 from nightmill.kernel.wire.messages import (
@@ -62,13 +62,17 @@ class Publisher(Service):
 
     def on_tick(self, part: Partition) -> Decision:
         desk = self._desks[part.number]
-        for key, future in desk.landed():
-            land(desk, key, future)
-        if desk.touched:
-            self._decide_touched(desk)
-        for batch_id in list(desk.ready):
-            intend(desk, batch_id)
-        plan_effects(desk)
+        try:
+            for key, future in desk.landed():
+                land(desk, key, future)
+            if desk.touched:
+                self._decide_touched(desk)
+            for batch_id in list(desk.ready):
+                intend(desk, batch_id)
+            plan_effects(desk)
+        except Unavailable as error:
+            # a pipeline could not be read; what was not decided stays marked and is decided at a later tick
+            log.warning("decision waits", extra={"action": "decision_waits", "reason": str(error)})
         return desk.decision()
 
     def on_flush(self, part: Partition) -> Decision:

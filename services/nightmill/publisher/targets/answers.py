@@ -2,25 +2,15 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import BlockReader, PipelineReader
 from nightmill.kernel.wire.messages import RowRef
+from nightmill.publisher.columns import AcceptedRow
 from nightmill.publisher.targets.parts import PartRecord
 
 _SHORT = 12  #: hex digits of a version in a row; the manifest has them whole
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedRow:
-    """Everything a result row is made of."""
-
-    record: PartRecord
-    original: dict[str, Any]  #: empty when no input column is asked for
-    answer: Any
 
 
 class AnswerReader:

@@ -19,6 +19,7 @@ from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.publisher.columns import (
     FAILURE_COLUMNS,
+    AcceptedRow,
     Column,
     Kind,
     Misfit,
@@ -28,7 +29,6 @@ from nightmill.publisher.columns import (
     result_columns,
     typed,
 )
-from nightmill.publisher.targets.answers import AcceptedRow
 from nightmill.publisher.targets.parts import PartRecord, file_digest, keep_durably, temporary_beside
 
 _FILE_ROWS = 1_000_000  #: rows of one data file
@@ -94,13 +94,13 @@ class VersionWriter:
             if self._data.rows + len(group) > _FILE_ROWS:
                 self._finished.append(self._data.finish())
                 self._data = self._new("data")
-            self._data.write([self._values(row) for row in group])
+            self._data.write([natural(column, group, self._named) for column in self._columns], len(group))
             self.rows += len(group)
 
     def add_failures(self, records: Sequence[PartRecord]) -> None:
         """Items that ended otherwise."""
         if records:
-            self._failures.write([[record[c.source] for c in FAILURE_COLUMNS] for record in records])
+            self._failures.write([[record[c.source] for record in records] for c in FAILURE_COLUMNS], len(records))
             self.failures += len(records)
             waiting = (r["source_id"] for r in records if r["outcome"] == ItemOutcome.IN_REVIEW)
             self._in_review.extend(islice(waiting, _LISTED - len(self._in_review)))
@@ -109,9 +109,6 @@ class VersionWriter:
         """The files, durable."""
         failures = self._failures.finish(in_review=tuple(self._in_review))
         return [*self._finished, self._data.finish(), failures]
-
-    def _values(self, row: AcceptedRow) -> list[Any]:
-        return [natural(c, row.record, row.original, row.answer, self._named) for c in self._columns]
 
     def _new(self, kind: str) -> "_File":
         columns = self._columns if kind == "data" else FAILURE_COLUMNS
@@ -138,9 +135,9 @@ class _File:
         self.close()
         self.temporary.unlink(missing_ok=True)
 
-    def write(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Rows of values in the order of the columns. Raises `Misfit`."""
-        self.rows += len(rows)
+    def write(self, values: Sequence[Sequence[Any]], rows: int) -> None:
+        """The values of each column for so many rows. Raises `Misfit`."""
+        self.rows += rows
 
     def close(self) -> None:
         """Everything is handed to the disk; harmless when repeated."""
@@ -169,11 +166,11 @@ class _ParquetFile(_File):
         self._schema = arrow_schema(columns)
         self._writer = pq.ParquetWriter(self.temporary, self._schema, compression="zstd")
 
-    def write(self, rows: Sequence[Sequence[Any]]) -> None:
-        super().write(rows)
+    def write(self, values: Sequence[Sequence[Any]], rows: int) -> None:
+        super().write(values, rows)
         arrays = [
-            pa.array([typed(column, row[index]) for row in rows], _ARROW[column.kind])
-            for index, column in enumerate(self.columns)
+            pa.array(typed(column, held), _ARROW[column.kind])
+            for column, held in zip(self.columns, values, strict=True)
         ]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
@@ -189,10 +186,11 @@ class _LinesFile(_File):
         self._names = [column.name for column in columns]
         self._file: BinaryIO = self.temporary.open("wb")
 
-    def write(self, rows: Sequence[Sequence[Any]]) -> None:
-        super().write(rows)
+    def write(self, values: Sequence[Sequence[Any]], rows: int) -> None:
+        super().write(values, rows)
         self._file.writelines(
-            json.dumps(dict(zip(self._names, row, strict=True)), ensure_ascii=False).encode() + b"\n" for row in rows
+            json.dumps(dict(zip(self._names, row, strict=True)), ensure_ascii=False).encode() + b"\n"
+            for row in zip(*values, strict=True)
         )
 
     def close(self) -> None:
@@ -222,7 +220,7 @@ def arrow_table(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> An
     for column in columns:
         values = [row[column.name] for row in kept]
         try:
-            array = pa.array([typed(column, value) for value in values], _ARROW[column.kind])
+            array = pa.array(typed(column, values), _ARROW[column.kind])
         except Misfit:
             array = pa.array([None if value is None else json_text(value) for value in values], pa.string())
         arrays.append(array)
