@@ -76,8 +76,8 @@ class LedgerProcess:
         self.process = _start(_KIT / "ledger_process.py", str(home), namespace_, *([url] if url else []))
         line = self._line()
         if line != "ready":
-            self.process.wait(_TIMEOUT_S)
-            raise ChildProcessError(self.process.returncode, self.error())
+            said = self.error()
+            raise ChildProcessError(_stop(self.process), said)
         self.port = int((home / "run" / "ledger.port").read_text(encoding="utf-8"))
 
     def deliver(self, events: Iterable[Any], *, partition: int = 0) -> str:

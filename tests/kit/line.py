@@ -36,6 +36,7 @@ from nightmill.kernel.wire.messages import (
     JobSubmitted,
     PublicationRow,
 )
+from nightmill.kernel.wire.topics import BATCH_CONTROLLED
 from nightmill.planner.service import Planner
 from nightmill.planner.tokens import count_tokens
 from nightmill.provider_gateway.http import HttpCaller
@@ -68,7 +69,7 @@ class Line:
         self.blobs = BlobStore(str(self.folder / "blobs"))
         self._outbound = Outbound("api", self.log.partitions)
         self._writer = self.log.writer()
-        self._views = Views(self.log, viewed_by("api"), time.monotonic)
+        self._views = Views(self.log, [*viewed_by("api"), BATCH_CONTROLLED], time.monotonic)
         self._suffixes = (f"{number:04d}" for number in itertools.count(1))
         for name in SERVICES:
             self.start(name)

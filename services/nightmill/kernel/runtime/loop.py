@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from nightmill.kernel.runtime.dlq import dead_letter, header_texts
-from nightmill.kernel.runtime.log import Aborted, Log, Outgoing, Place, Reader, Record
+from nightmill.kernel.runtime.log import Aborted, Assignment, Log, Outgoing, Place, Record
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.outbound import Outbound
+from nightmill.kernel.runtime.ownership import OwnedPartition, Ownership
 from nightmill.kernel.runtime.service import (
     NOTHING,
     ContractViolation,
@@ -24,15 +25,12 @@ from nightmill.kernel.runtime.service import (
     Unavailable,
     Wait,
 )
-from nightmill.kernel.runtime.store import StateStore
 from nightmill.kernel.runtime.suspect import Suspect
-from nightmill.kernel.runtime.table import Views, restore, viewed_by
+from nightmill.kernel.runtime.table import Views, viewed_by
 from nightmill.kernel.wire.codec import Codec, Undecodable, codecs
-from nightmill.kernel.wire.topics import CHANNELS, TABLES
+from nightmill.kernel.wire.topics import CHANNELS
 
 log = logging.getLogger(__name__)
-
-_NOTE_EVERY_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +50,6 @@ class Step:
     committed: bool
 
 
-class OwnedPartition:
-    """One owned partition number: its store, its held records. Satisfies `Partition`."""
-
-    def __init__(self, number: int, store: StateStore, now_ms: int) -> None:
-        self.number = number
-        self.now_ms = now_ms
-        self.store = store
-        self.held: dict[str, deque[Record]] = {}  #: by topic; the first one waits
-
-    def table(self, row: type[Any]) -> Any:
-        return self.store.tables[row]
-
-
 class Loop:
     """Runs `service` as the member `instance` of its group. One thread; `step` is all there is."""
 
@@ -79,24 +64,16 @@ class Loop:
         pace: Pace | None = None,
     ) -> None:
         self._service = service
-        self._log = log_
         self._pace = pace or Pace()
-        self._clock_s = clock_s
-        self._state_dir = state_dir
-        self._inputs = [c for c in CHANNELS if service.name in c.consumers]
-        self._tables = [t for t in TABLES if t.owner == service.name]
-        self._codecs: dict[str, Codec] = {c.name: codecs()[c.message] for c in self._inputs}
-        self._handlers: dict[str, Any] = {c.name: getattr(service, c.handler) for c in self._inputs}
+        inputs = [c for c in CHANNELS if service.name in c.consumers]
+        self._codecs: dict[str, Codec] = {c.name: codecs()[c.message] for c in inputs}
+        self._handlers: dict[str, Any] = {c.name: getattr(service, c.handler) for c in inputs}
         self._outbound = Outbound(service.name, log_.partitions)
         self._suspect = Suspect(state_dir / "handling")
         self._views = Views(log_, viewed_by(service.name), clock_s)
         service.attach_views(self._views.by_message)
-        self._session = log_.session(service.name, instance, [c.name for c in self._inputs])
-        self._parts: dict[int, OwnedPartition] = {}
-        self._positions: dict[Place, int] = {}
-        self._committed: dict[Place, int] = {}
-        self._ends: Reader = log_.reader()
-        self._noted_ms = 0
+        self._session = log_.session(service.name, instance, [c.name for c in inputs])
+        self._owned = Ownership(service, log_, inputs, state_dir, clock_s)
         # the open transaction
         self._outgoing: list[Outgoing] = []
         self._effects: list[object] = []
@@ -107,11 +84,11 @@ class Loop:
     @property
     def partitions(self) -> list[int]:
         """Numbers of the owned partitions."""
-        return sorted(self._parts)
+        return sorted(self._owned.parts)
 
-    def owned(self) -> list["OwnedPartition"]:
+    def owned(self) -> list[OwnedPartition]:
         """The owned partitions."""
-        return list(self._parts.values())
+        return list(self._owned.parts.values())
 
     def step(self, now_ms: int, timeout_s: float = 0.0) -> Step:
         """One turn. Blocks at most `timeout_s` for input (and for as long as a commit or a restore takes).
@@ -120,10 +97,9 @@ class Loop:
         ends then, and its restart goes on from the last commit.
         """
         polled = self._session.poll(timeout_s, 1 if self._suspect.careful else self._pace.poll_records)
-        self._assign(polled.assignment.lost, polled.assignment.gained, now_ms)
+        self._assign(polled.assignment, now_ms)
         self._views.refresh()
-        for part in self._parts.values():
-            part.now_ms = now_ms
+        self._owned.at(now_ms)
         try:
             self._work(polled.records)
             idle = not polled.records and not self._service.busy()
@@ -131,89 +107,61 @@ class Loop:
         except Aborted as error:
             log.warning("transaction aborted", extra={"action": "transaction_aborted", "reason": str(error)})
             metrics.count("transactions", outcome="aborted")
-            self._rewind()
+            self._clear()
+            self._stalled = False
+            self._owned.rewind(self._session)
             committed = False
         return Step(records=len(polled.records), committed=committed)
 
     def close(self) -> None:
         """Orderly stop: the open transaction is committed, local copies know how far they are."""
         try:
-            self._commit()
-            self._note_positions()
+            self._commit(None)
+            self._owned.note_ends()
         except Aborted:
-            self._drop_transaction()
-        for number in self.partitions:
-            self._close_partition(number)
+            self._owned.discard()
+        self._owned.release()
         self._session.close()
         self._views.close()
-        self._ends.close()
         self._suspect.close()
         self._service.close()
 
     def abandon(self) -> None:
-        """Let go of local files and connections without committing, as after a crash."""
-        for part in self._parts.values():
-            part.store.close()
+        """Let go of local files without committing, as after a crash."""
+        self._owned.abandon()
         self._suspect.close()
 
+    def _assign(self, change: Assignment, now_ms: int) -> None:
+        if not change.lost and not change.gained:
+            return
+        if change.lost:
+            self._clear()
+            self._owned.discard()
+        for number in change.lost:
+            self._owned.close(number)
+        for number in change.gained:
+            self._owned.open(number, self._session, now_ms)
+        metrics.gauge("partitions_open", len(self.partitions))
+        log.info("partitions assigned", extra={"action": "partitions_assigned", "partitions": self.partitions})
+
     def _work(self, records: Sequence[Record]) -> None:
+        parts = self._owned.parts
         if self._stalled:
             for record in records:
-                self._hold(self._parts[record.place.partition], record)
+                self._hold(parts[record.place.partition], record)
             return
-        for part in self._parts.values():
+        for part in parts.values():
             for topic in list(part.held):
                 self._release(part, topic)
         for record in records:
-            part = self._parts[record.place.partition]
+            part = parts[record.place.partition]
             queue = part.held.get(record.place.topic)
             if queue is not None:
                 queue.append(record)
             else:
                 self._take(part, record)
-        for part in self._parts.values():
+        for part in parts.values():
             self._apply(part, self._service.on_tick(part))
-
-    # -- partitions
-
-    def _assign(self, lost: tuple[int, ...], gained: tuple[int, ...], now_ms: int) -> None:
-        if lost:
-            self._drop_transaction()
-            for number in lost:
-                self._close_partition(number)
-        for number in gained:
-            self._open_partition(number, now_ms)
-        if lost or gained:
-            metrics.gauge("partitions_open", len(self._parts))
-            log.info("partitions assigned", extra={"action": "partitions_assigned", "partitions": self.partitions})
-
-    def _open_partition(self, number: int, now_ms: int) -> None:
-        places = [Place(channel.name, number) for channel in self._inputs]
-        positions = self._session.committed(places)
-        path = self._state_dir / str(number)
-        store = StateStore(path, self._tables, self._service.indexes)
-        rows = restore(self._log, store, self._tables, number, self._clock_s)
-        metrics.count("rows_restored", rows)
-        part = OwnedPartition(number, store, now_ms)
-        self._parts[number] = part
-        self._positions.update(positions)
-        self._committed.update(positions)
-        self._service.on_open(part)
-
-    def _close_partition(self, number: int) -> None:
-        part = self._parts.pop(number, None)
-        if part is None:
-            return
-        self._service.on_close(number)
-        part.store.close()
-        for channel in self._inputs:
-            self._positions.pop(Place(channel.name, number), None)
-            self._committed.pop(Place(channel.name, number), None)
-
-    def _note_positions(self) -> None:
-        """All that this instance wrote is folded in, so its local copies are as new as the changelogs' ends."""
-        for number, part in self._parts.items():
-            part.store.set_positions({table.name: self._ends.end(Place(table.name, number)) for table in self._tables})
 
     # -- records
 
@@ -233,10 +181,10 @@ class Loop:
             self._hold(part, record)
             return
         self._apply(part, outcome)
-        self._positions[record.place] = record.offset + 1
+        self._owned.positions[record.place] = record.offset + 1
         self._handled.append(record)
         if self._suspect.careful:
-            self._commit()
+            self._commit(part.now_ms)
 
     def _hold(self, part: OwnedPartition, record: Record) -> None:
         metrics.count("records_waited", topic=record.place.topic)
@@ -317,22 +265,16 @@ class Loop:
         waited_ms = now_ms - self._opened_ms
         if not idle and waited_ms < self._pace.commit_every_ms and size < self._pace.commit_messages:
             return False
-        committed = self._commit()
-        if now_ms - self._noted_ms > _NOTE_EVERY_MS:
-            self._noted_ms = now_ms
-            self._note_positions()
-        return committed
+        return self._commit(now_ms)
 
-    def _commit(self) -> bool:
+    def _commit(self, now_ms: int | None) -> bool:
         """Commit the open transaction; False when staging found its store away and everything waits."""
         if not self._handled and not self._outgoing and not self._effects:
             return True
         if not self._flush():
             return False
-        self._session.commit(self._outgoing, self._positions)
-        for part in self._parts.values():
-            part.store.fold()
-        self._committed = dict(self._positions)
+        self._session.commit(self._outgoing, self._owned.positions)
+        self._owned.fold(now_ms)
         self._count()
         for record in self._handled:
             self._suspect.passed(record)
@@ -344,7 +286,7 @@ class Loop:
 
     def _flush(self) -> bool:
         try:
-            for part in self._parts.values():
+            for part in self._owned.parts.values():
                 self._apply(part, self._service.on_flush(part))
         except Unavailable as error:
             log.warning("staging waits", extra={"action": "staging_waits", "reason": str(error)})
@@ -358,8 +300,8 @@ class Loop:
         if stalled != self._stalled:
             self._stalled = stalled
             change = self._session.pause if stalled else self._session.resume
-            for place in self._positions:
-                if place.topic not in self._parts[place.partition].held:
+            for place in self._owned.positions:
+                if place.topic not in self._owned.parts[place.partition].held:
                     change(place)
 
     def _count(self) -> None:
@@ -371,22 +313,3 @@ class Loop:
 
     def _clear(self) -> None:
         self._outgoing, self._effects, self._handled, self._opened_ms = [], [], [], None
-
-    def _drop_transaction(self) -> None:
-        self._clear()
-        for part in self._parts.values():
-            part.store.discard()
-            part.held.clear()
-
-    def _rewind(self) -> None:
-        """Go back to the last commit: nothing of the open transaction happened."""
-        self._drop_transaction()
-        self._stalled = False
-        for part in self._parts.values():
-            self._service.on_close(part.number)
-        for place, offset in self._committed.items():
-            self._session.seek(place, offset)
-            self._session.resume(place)
-        self._positions = dict(self._committed)
-        for part in self._parts.values():
-            self._service.on_open(part)

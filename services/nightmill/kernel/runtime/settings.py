@@ -18,7 +18,8 @@ from nightmill.kernel.domain.settings import Config, Pools, Prices, Retry, Tenan
 from nightmill.kernel.resources import resource
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_NAMESPACE = re.compile(r"^[a-z0-9][a-z0-9-]{0,40}$")
+_NAMESPACE = re.compile(r"^[a-z0-9][a-z0-9-]{0,40}\Z")
+_YAML_KINDS = {dict: "fields", list: "a list", str: "a text", type(None): "nothing"}
 
 
 class SettingsError(Exception):
@@ -76,13 +77,13 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         home=home,
         bootstrap=environment.get("NIGHTMILL_KAFKA", "127.0.0.1:9092"),
         namespace=namespace,
-        partitions=_integer(environment, "NIGHTMILL_PARTITIONS", 2) or 2,
+        partitions=_integer(environment, "NIGHTMILL_PARTITIONS", 1_000) or 2,
         config_dir=Path(environment.get("NIGHTMILL_CONFIG") or resource("deploy", "config")).absolute(),
         instance=environment.get("NIGHTMILL_INSTANCE", "0"),
         blobs_url=environment.get("NIGHTMILL_BLOBS") or str(home / "blobs"),
         clickhouse_url=environment.get("NIGHTMILL_CLICKHOUSE"),
         local_model_url=environment.get("NIGHTMILL_MODEL_URL"),
-        metrics_port=_integer(environment, "NIGHTMILL_METRICS_PORT", None),
+        metrics_port=_integer(environment, "NIGHTMILL_METRICS_PORT", 65_535),
         environment=dict(os.environ if environment is os.environ else environment),
     )
 
@@ -106,9 +107,12 @@ def load_yaml(path: Path, model: type[_Model]) -> _Model:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f", line {mark.line + 1}"
-        raise SettingsError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
+        raise SettingsError(f"{path}{line}: not YAML: {reason}") from error
     if not isinstance(value, dict):
-        raise SettingsError(f"{path}: expected fields with values, found {type(value).__name__}")
+        found = _YAML_KINDS.get(type(value), "a single value")
+        raise SettingsError(f"{path}: expected fields with values, found {found}")
+    _refuse_repeats(node, path)
     return validated(value, model, path, node)
 
 
@@ -134,6 +138,19 @@ def read_text(path: Path) -> str:
         raise SettingsError(f"{path}: can not be read: {error.strerror}") from error
 
 
+def _refuse_repeats(node: Any, path: Path) -> None:
+    """YAML keeps the last of two equal fields without a word."""
+    seen: set[str] = set()
+    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if name.value in seen:
+            line = name.start_mark.line + 1
+            raise SettingsError(f"{path}, line {line}: field {name.value} stands twice; remove one")
+        seen.add(name.value)
+        _refuse_repeats(value, path)
+    for value in node.value if isinstance(node, yaml.SequenceNode) else ():
+        _refuse_repeats(value, path)
+
+
 def _problem(path: Path, node: Any, error: Any) -> str:
     location = [part for part in error["loc"] if not isinstance(part, str) or not part.startswith("function-")]
     field = ".".join(str(part) for part in location)
@@ -142,7 +159,8 @@ def _problem(path: Path, node: Any, error: Any) -> str:
         return f"{path}, line {_line(node, location)}: unknown field {field}; remove it or mend its name"
     if error["type"] == "missing":
         return f"{path}, line {_line(node, location[:-1])}: field {field} is missing"
-    value = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    # whoever wrote a key into the file should not find it in a log too
+    value = "(not shown)" if "key" in location else shown if len(shown) <= 80 else f"{shown[:77]}..."
     return f"{path}, line {_line(node, location)}: {field} = {value}: {error['msg']}"
 
 
@@ -162,10 +180,10 @@ def _line(node: Any, location: list[Any]) -> int:
     return line
 
 
-def _integer(environment: Mapping[str, str], name: str, default: int | None) -> int | None:
+def _integer(environment: Mapping[str, str], name: str, most: int) -> int | None:
     text = environment.get(name)
     if text is None:
-        return default
-    if not text.isdecimal():
-        raise SettingsError(f"{name} = {text!r}: expected a whole number")
+        return None
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= most):
+        raise SettingsError(f"{name} = {text!r}: expected a whole number from 1 to {most}")
     return int(text)

@@ -13,6 +13,7 @@ from nightmill.kernel.runtime.log import Record
 
 _SIZE = 512
 _LIMIT = 2
+_CAREFUL_RECORDS = 2_000  #: a suspect that was not met among so many is somewhere else now
 
 
 class Suspect:
@@ -26,11 +27,12 @@ class Suspect:
         self._file = path.open("r+b")
         self._map = mmap.mmap(self._file.fileno(), _SIZE)
         self._killer, self._kills = self._count()
+        self._careful_left = _CAREFUL_RECORDS
 
     @property
     def careful(self) -> bool:
         """Whether a record is under suspicion: commit one record at a time."""
-        return self._kills > 0
+        return self._kills > 0 and self._careful_left > 0
 
     def convicted(self, record: Record) -> bool:
         """Whether `record` killed this service twice."""
@@ -42,6 +44,7 @@ class Suspect:
 
     def handled(self) -> None:
         self._map[0] = 0
+        self._careful_left -= 1
 
     def passed(self, record: Record) -> None:
         """`record` is committed; if it was the suspect, suspicion ends."""

@@ -1,0 +1,144 @@
+"""What a judgement means for an item."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nightmill.dispatcher.account import NO_TOTALS, charge, charge_late
+from nightmill.dispatcher.judge import CallAgain, End, Mend, Requeue, Rules, judge, late
+from nightmill.dispatcher.packing import attempt_of
+from nightmill.kernel.domain.failures import Billed, FailureClass
+from nightmill.kernel.domain.lifecycle import AttemptState, ItemOutcome, ItemState, VerdictKind
+from nightmill.kernel.domain.settings import Retry
+from nightmill.kernel.wire.messages import AttemptJudged, ItemStateRow, ShardAttempt, Waiter
+from unit.dispatcher.stage import ACCEPTED, REPAIRABLE, RULES, A, Stage, answer, failed, failure, judged, verdict
+
+LIMITS = Rules(attempts=3, repairs=1, retry=Retry(classes=RULES, capacity_limit=600.0))
+
+
+@pytest.fixture
+def row(stage: Stage) -> ItemStateRow:
+    """An item whose first attempt is under way."""
+    stage.plan(A)
+    stage.tick()
+    return stage.row()
+
+
+def attempt(row: ItemStateRow) -> ShardAttempt:
+    assert row.payer is not None
+    return attempt_of(row, row.payer, row.input_tokens)
+
+
+def rule(row: ItemStateRow, message: AttemptJudged, headroom: int = 10_000) -> Any:
+    return judge(row, message, rules=LIMITS, headroom_tokens=headroom, now_ms=1_000, jitter=0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (ACCEPTED, ItemOutcome.ACCEPTED),
+        (verdict(VerdictKind.REVIEW, rule="range"), ItemOutcome.IN_REVIEW),
+        (verdict(VerdictKind.REJECTED, rule="enum"), ItemOutcome.REJECTED),
+    ],
+)
+def test_verdicts_end_an_item(row: ItemStateRow, said: Any, outcome: ItemOutcome) -> None:
+    """Q1, Q2."""
+    ruling = rule(row, judged(attempt(row), said))
+    assert isinstance(ruling, End)
+    assert (ruling.outcome, ruling.verdict, ruling.output) == (outcome, said, '{"label":"x"}')
+    assert ruling.attempt_id == (f"{row.item_key}-1" if outcome is ItemOutcome.ACCEPTED else None)
+
+
+@pytest.mark.parametrize(
+    ("repairs", "tries", "headroom", "mended"),
+    [
+        (0, 0, 10_000, True),
+        (1, 0, 10_000, False),  # the one repair was used
+        (0, 2, 10_000, False),  # three attempts in all, this is the third
+        (0, 0, 20, False),  # the repair's text does not fit any context
+    ],
+)
+def test_one_repair_then_review(row: ItemStateRow, repairs: int, tries: int, headroom: int, mended: bool) -> None:
+    """Q2, E8: output invalid is repaired once, then parked."""
+    row = replace(row, repairs=repairs, tries=tries)
+    invalid = failure(FailureClass.OUTPUT_INVALID, signal="finish_length", message="cut at the limit")
+    for message, problem in (
+        (judged(attempt(row), REPAIRABLE), "rule schema, field label, value x"),
+        (failed(attempt(row), invalid), "finish_length: cut at the limit"),
+    ):
+        ruling = rule(row, message, headroom)
+        if mended:
+            assert isinstance(ruling, Mend)
+            assert ruling.problem == problem
+        else:
+            assert isinstance(ruling, End)
+            assert ruling.outcome is ItemOutcome.IN_REVIEW
+
+
+@pytest.mark.parametrize(
+    ("which", "state", "expected"),
+    [
+        (FailureClass.TRANSIENT, AttemptState.FAILED, CallAgain),
+        (FailureClass.INTERNAL, AttemptState.FAILED, CallAgain),
+        (FailureClass.CAPACITY, AttemptState.FAILED, CallAgain),
+        (FailureClass.ACCOUNT, AttemptState.FAILED, CallAgain),
+        (FailureClass.ACCOUNT, AttemptState.NOT_SENT, CallAgain),
+        (FailureClass.BAD_INPUT, AttemptState.FAILED, ItemOutcome.DEAD_LETTER),
+        (FailureClass.DOWNSTREAM, AttemptState.FAILED, ItemOutcome.DEAD_LETTER),
+        (FailureClass.POLICY, AttemptState.FAILED, ItemOutcome.IN_REVIEW),
+        (None, AttemptState.NOT_SENT, Requeue),
+        (None, AttemptState.UNKNOWN, CallAgain),
+        (None, AttemptState.ANSWERED, CallAgain),
+    ],
+)
+def test_failures(row: ItemStateRow, which: FailureClass | None, state: AttemptState, expected: Any) -> None:
+    """E8: each class has its own policy."""
+    ruling = rule(row, failed(attempt(row), None if which is None else failure(which), state))
+    if isinstance(expected, ItemOutcome):
+        assert isinstance(ruling, End)
+        assert ruling.outcome is expected
+    else:
+        assert isinstance(ruling, expected)
+
+
+def test_budget_used_is_a_dead_letter(row: ItemStateRow) -> None:
+    """E9: the third of three attempts is the last."""
+    ruling = rule(replace(row, tries=2, ordinal=3), failed(attempt(row), failure()))
+    assert ruling == End(event=ruling.event, outcome=ItemOutcome.DEAD_LETTER, failure=failure(), model="m")
+
+
+@pytest.mark.parametrize("state", list(ItemState))
+def test_late_answers(row: ItemStateRow, state: ItemState) -> None:
+    """E11: an accepted answer of a given-up attempt is taken while the item has no end."""
+    ended = state in (ItemState.ACCEPTED, ItemState.REJECTED, ItemState.DEAD_LETTER)
+    found = late(replace(row, state=state, ordinal=2), judged(attempt(row)))
+    assert (found is None) is ended
+    assert late(replace(row, state=state), judged(attempt(row), REPAIRABLE)) is None
+    assert late(replace(row, state=state, planned_at_ms=row.planned_at_ms + 10**6), judged(attempt(row))) is None
+
+
+def test_account(row: ItemStateRow) -> None:
+    """O1, E9: what counts as a call, and what it costs; an unknown cost is never nothing."""
+    call = attempt(row)
+    unknown: dict[str, Any] = {"usage": None, "cost_nano_usd": None}
+    once = charge(NO_TOTALS, answer(call), is_retry=False)
+    assert (once.attempts, once.input_tokens, once.output_tokens, once.cost_nano_usd) == (1, 10, 5, 100)
+    lost = charge(once, answer(call, state=AttemptState.UNKNOWN, **unknown), is_retry=True)
+    assert (lost.attempts, lost.cost_nano_usd, lost.unknown_attempts, lost.retries) == (2, 100, 1, 1)
+    for state, billed, counts in [
+        (AttemptState.NOT_SENT, Billed.UNKNOWN, 0),
+        (AttemptState.FAILED, Billed.NO, 0),
+        (AttemptState.FAILED, Billed.YES, 1),
+        (AttemptState.FAILED, Billed.UNKNOWN, 1),
+    ]:
+        message = answer(call, state=state, failure=failure(billed=billed), **unknown)
+        assert charge(NO_TOTALS, message, is_retry=True).attempts == counts
+    # the lost answer arrives after all: still two calls, both known now
+    found = charge_late(lost, answer(call), row.payer)
+    assert (found.attempts, found.cost_nano_usd, found.unknown_attempts) == (2, 200, 0)
+    # it was charged as unknown before: what is new is its cost
+    charged = charge_late(NO_TOTALS, answer(call), row.payer)
+    assert (charged.attempts, charged.cost_nano_usd, charged.unknown_attempts) == (0, 100, 0)
+    # another batch caused it
+    assert charge_late(lost, answer(call), Waiter(batch_id="other", generation=1, ordinal=0)) == lost

@@ -1,0 +1,165 @@
+"""Queues, shares, shards, pools."""
+
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightmill.dispatcher import pools
+from nightmill.dispatcher.backlog import INDEXES
+from nightmill.dispatcher.packing import Candidate, Queue, in_order, mint, pack
+from nightmill.dispatcher.watchdog import overdue_at_ms, send_again
+from nightmill.kernel.domain.lifecycle import ItemState
+from nightmill.kernel.domain.pipeline import ModelPolicy, Sensitivity
+from nightmill.kernel.domain.settings import PoolLimits
+from nightmill.kernel.wire.messages import ItemStateRow, RowRef, Totals, Waiter
+from unit.dispatcher.stage import A, B, config, pipeline, pool
+
+NOTHING_USED = Totals(
+    attempts=0,
+    input_tokens=0,
+    cached_tokens=0,
+    output_tokens=0,
+    cost_nano_usd=0,
+    unknown_attempts=0,
+    repairs=0,
+    retries=0,
+)
+
+
+def candidate(key: str, batch_id: str = A, prefix: str = "p", tokens: int = 10) -> Candidate:
+    waiter = Waiter(batch_id=batch_id, generation=1, ordinal=0)
+    row = ItemStateRow(
+        item_key=key,
+        state=ItemState.READY,
+        job_id="j",
+        dataset_id="acme.tickets",
+        source_id=key,
+        row=RowRef(block="b", row=0),
+        pipeline_digest="d",
+        input_tokens=tokens,
+        max_output_tokens=5,
+        prefix=prefix,
+        priority=0,
+        waiters=(waiter,),
+        settled=(),
+        ordinal=0,
+        pool="small",
+        tries=0,
+        repairs=0,
+        overdue=0,
+        totals=NOTHING_USED,
+        planned_at_ms=0,
+    )
+    return Candidate(row=row, waiters=(waiter,), payer=waiter, input_tokens=tokens)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([A, B]), st.sampled_from(["p", "q"]), st.integers(0, 400)), max_size=200),
+    st.integers(1, 60),
+    st.integers(1, 1_000),
+)
+def test_pack_loses_and_repeats_nothing(rows: list[tuple[str, str, int]], max_items: int, max_tokens: int) -> None:
+    """P3: every candidate is in one shard, in order, with its like, within the limits."""
+    given_ = [candidate(str(n), batch, prefix, tokens) for n, (batch, prefix, tokens) in enumerate(rows)]
+    shards = pack(given_, max_items=max_items, max_tokens=max_tokens)
+    assert sorted(c.row.item_key for c in chain(*shards)) == sorted(c.row.item_key for c in given_)
+    for shard in shards:
+        assert 0 < len(shard) <= max_items
+        assert len({(c.payer.batch_id, c.row.prefix) for c in shard}) == 1
+        assert sum(c.input_tokens + 5 for c in shard) <= max_tokens or len(shard) == 1
+        numbers = [int(c.row.item_key) for c in shard]
+        assert numbers == sorted(numbers)
+
+
+def test_urgent_batches_first_equals_share() -> None:
+    """P3: priority, then deadline; equals in turn, each taking its share of the room that is left."""
+
+    def queue(name: str, priority: int, deadline: int, served: int = 0) -> Queue:
+        return Queue(batch_id=name, priority=priority, deadline_at_ms=deadline, served=served)
+
+    queues = [queue("late", 0, 900), queue("x", 5, 900, 2), queue("y", 5, 900, 1), queue("soon", 5, 100)]
+    assert [(q.batch_id, equals) for q, equals in in_order(queues)] == [
+        ("soon", 1),
+        ("y", 2),
+        ("x", 1),
+        ("late", 1),
+    ]
+
+
+def test_ready_order() -> None:
+    """Within a queue: priority desc, deadline asc, planned first, place in the batch."""
+    row = candidate("k").row
+    ready = next(index.key for index in INDEXES if index.name == "ready")
+    second = Waiter(batch_id=A, generation=1, ordinal=1)
+    rows = [
+        replace(row, priority=9),
+        replace(row, priority=1, deadline_at_ms=5),
+        replace(row, priority=1),
+        replace(row, priority=-4, planned_at_ms=3),
+        replace(row, priority=-4, planned_at_ms=4),
+        replace(row, priority=-4, planned_at_ms=4, waiters=(second,)),
+    ]
+    keys = [ready(each) for each in rows]
+    assert keys == sorted(keys)  # type: ignore[type-var]
+    assert ready(replace(row, state=ItemState.DISPATCHED)) is None
+
+
+def test_minting() -> None:
+    """E9: a new ordinal at each dispatch; another batch's account is not taken over."""
+    first = candidate("first-item-of-the-shard")
+    used = replace(first.row, ordinal=2, totals=replace(NOTHING_USED, attempts=2), payer=first.payer)
+    other = Waiter(batch_id=B, generation=1, ordinal=0)
+    kept, changed = replace(first, row=used), replace(first, row=used, payer=other)
+    for each, attempts in ((kept, 2), (changed, 0)):
+        message, rows = mint([each], pool="small", now_ms=7_000, overdue_at_ms=9_000)
+        assert (message.shard_id, message.attempts[0].ordinal) == ("first-item-of-th-3-7000", 3)
+        assert (rows[0].state, rows[0].totals.attempts, rows[0].due_at_ms) == (ItemState.DISPATCHED, attempts, 9_000)
+        assert rows[0].payer == each.payer
+
+
+def test_watchdog_doubles() -> None:
+    """Call deadline 120 s and a minute: 180 s, 360 s, 720 s; attempt ids stay."""
+    assert [overdue_at_ms(120.0, n, 0) for n in range(3)] == [180_000, 360_000, 720_000]
+    message, rows = mint([candidate("a"), candidate("b")], pool="small", now_ms=0, overdue_at_ms=180_000)
+    again, later = send_again(rows, call_deadline_s=120.0, now_ms=180_000)
+    assert (again.shard_id, again.attempts, again.pool) == (message.shard_id, message.attempts, "small")
+    assert {(row.overdue, row.due_at_ms, row.ordinal) for row in later} == {(1, 180_000 + 360_000, 1)}
+
+
+@pytest.mark.parametrize(
+    ("tenant", "sensitivity", "allowed"),
+    [
+        ("acme", Sensitivity.INTERNAL, ("small", "long")),
+        ("unlisted", Sensitivity.INTERNAL, ("small", "long")),
+        ("acme", Sensitivity.CONFIDENTIAL, ()),  # both pools are internal
+        ("acme", Sensitivity.RESTRICTED, ()),
+        ("guest", Sensitivity.INTERNAL, ()),  # a guest has public documents only
+        ("guest", Sensitivity.PUBLIC, ("long",)),
+    ],
+)
+def test_allowed_pools(tenant: str, sensitivity: Sensitivity, allowed: tuple[str, ...]) -> None:
+    """P6: checked before a byte leaves."""
+    frozen = pipeline(sensitivity=sensitivity, model=ModelPolicy(pools=("gone", "small", "long"), max_output_tokens=64))
+    assert pools.allowed_pools(config(), frozen, tenant) == allowed
+
+
+@pytest.mark.parametrize(("tokens", "chosen"), [(4_000, "small"), (4_001, "long"), (32_000, "long"), (32_001, None)])
+def test_first_pool_whose_context_fits(tokens: int, chosen: str | None) -> None:
+    """P7."""
+    assert pools.choose_pool(config(), ("small", "long"), tokens) == chosen
+
+
+@pytest.mark.parametrize(
+    ("limits", "outstanding", "worth"),
+    [
+        (PoolLimits(slots=1), 2, 1),  # 2 x 1
+        (PoolLimits(slots=2, requests_per_minute=600), 30, 7),  # 600 / 60 * 3
+        (PoolLimits(slots=200), 400, 50),  # 2 x 200
+    ],
+)
+def test_outstanding(limits: PoolLimits, outstanding: int, worth: int) -> None:
+    assert pools.most_outstanding(pool(limits=limits).limits) == outstanding
+    assert pools.worth_dispatching(outstanding) == worth
