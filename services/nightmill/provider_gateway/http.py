@@ -42,7 +42,7 @@ class _BodyOverCap(Exception):
 
 
 #: what broke → signal; the first that fits, so special cases stand above their families. The transport maps several
-#: of aiohttp's errors to one of httpx's, so its cause is looked at.
+#: of aiohttp's errors to one of httpx's, so the cause is looked at first.
 _BROKEN: tuple[tuple[type[BaseException], Signal], ...] = (
     (_BodyOverCap, Signal.BODY_OVER_CAP),
     (httpx.DecodingError, Signal.BODY_UNDECODABLE),
@@ -64,10 +64,10 @@ _url = lru_cache(maxsize=64)(httpx.URL)
 
 def signal_of_exception(error: BaseException) -> Signal:
     """The signal of an error that a call ended with. Raises the error itself when it is none of a call's."""
-    cause = error.__cause__ if isinstance(error, httpx.HTTPError) and error.__cause__ is not None else error
-    for kind, signal in _BROKEN:
-        if isinstance(cause, kind):
-            return signal
+    for broken in (error.__cause__, error):
+        for kind, signal in _BROKEN:
+            if isinstance(broken, kind):
+                return signal
     raise error
 
 
@@ -271,12 +271,14 @@ class HttpCaller:
         authorization = self._authorizations.get(order.shard.pool)
         if authorization is not None:
             headers["authorization"] = authorization
+        # shorter than the deadline, which would leave in doubt whether the request had left
+        connect_s = min(CONNECT_S, call.deadline_s / 2)
         request = httpx.Request(
             "POST",
             _url(call.request.url),
             headers=headers,
             content=call.request.body,
-            extensions={"timeout": {"connect": CONNECT_S, "pool": CONNECT_S}},
+            extensions={"timeout": {"connect": connect_s, "pool": connect_s}},
         )
         response = await self._transport.handle_async_request(request)
         try:

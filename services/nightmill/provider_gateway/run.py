@@ -38,7 +38,7 @@ def build(settings: Settings) -> Service:
             authorizations[name] = f"Bearer {key}"
         if access.unusable is not None:
             extra = {"action": "pool_unusable", "pool": name, "reason": access.unusable}
-            log.error("pool can not be used", extra=extra)
+            log.warning("pool can not be used", extra=extra)
     sys.setswitchinterval(_SWITCH_S)
     blobs = BlobStore(settings.blobs_url)
     outbox = Outbox(settings.outbox_dir / f"provider_gateway-{settings.instance}")

@@ -13,7 +13,7 @@ Answers whose shard is not here any more are published flagged late.
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -26,13 +26,11 @@ from nightmill.kernel.runtime.service import (
     Index,
     Partition,
     Service,
-    Unavailable,
     View,
     Wait,
 )
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import (
-    AttemptAnswered,
     BatchControlled,
     LeaseGranted,
     LeaseRequested,
@@ -42,12 +40,14 @@ from nightmill.kernel.wire.messages import (
 from nightmill.provider_gateway.book import Book
 from nightmill.provider_gateway.caller import Call, Caller, Permit
 from nightmill.provider_gateway.calls import STARTS_PER_STEP
+from nightmill.provider_gateway.delivery import Delivery
 from nightmill.provider_gateway.desk import Desk
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.lanes import Lane
-from nightmill.provider_gateway.orders import Order, attempt_key, offloaded, refused, unknown
+from nightmill.provider_gateway.orders import Order, attempt_key, refused, unknown
 from nightmill.provider_gateway.outbox import Landed, Outbox
 from nightmill.provider_gateway.pools import PoolAccess
+from nightmill.provider_gateway.recovery import Known, what_is_known
 from nightmill.provider_gateway.render import Renderer
 from nightmill.provider_gateway.undelivered import Undelivered
 from nightmill.provider_gateway.watch import PoolWatch
@@ -97,14 +97,14 @@ class ProviderGateway(Service):
     def __init__(
         self, *, instance: str, pools: Mapping[str, PoolAccess], blobs: BlobStore, outbox: Outbox, caller: Caller
     ) -> None:
-        self._instance, self._pools, self._blobs = instance, pools, blobs
-        self._caller = caller
+        self._instance, self._pools, self._caller = instance, pools, caller
         self._renderer = Renderer(blobs)
         self._controls: View[BatchControlled] | None = None
         self._desks: dict[int, Desk] = {}
         self._watch = PoolWatch()
         self._in_flight: dict[str, Lane] = {}  #: by attempt key, over all partitions
         self._undelivered = Undelivered(outbox)
+        self._delivery = Delivery(self._undelivered, instance=instance, put_blob=blobs.put)
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         self._controls = views[BatchControlled]
@@ -114,10 +114,14 @@ class ProviderGateway(Service):
     def on_open(self, part: Partition) -> None:
         desk = Desk(number=part.number, opened_at_ms=part.now_ms, book=Book(self._instance))
         self._desks[part.number] = desk
+        found: Counter[Known] = Counter()
         for row in list(part.table(ShardStateRow).index("open")):
             for order in self._enter(desk, row):
-                self._take_up(desk, row, order)
+                found[self._take_up(desk, row, order)] += 1
         self._forget_closed(desk, part)
+        if found:
+            counts = {known.value: number for known, number in found.items()}
+            log.info("shards taken up", extra={"action": "shards_taken_up", "partition": part.number, **counts})
 
     def on_close(self, number: int) -> None:
         desk = self._desks.pop(number, None)
@@ -162,7 +166,7 @@ class ProviderGateway(Service):
         self._collect(now_ms)
         self._give_up_elsewhere(desk, now_ms)
         calls, asks = self._work_lanes(desk, now_ms)
-        send = self._publish(desk, part)
+        send = self._delivery.due(desk, part)
         if calls:
             self._caller.start(calls)
         keys = tuple(attempt_key(answered) for answered in send)
@@ -213,22 +217,29 @@ class ProviderGateway(Service):
                 price_version="" if access is None else access.price_version,
             )
 
-    def _take_up(self, desk: Desk, row: ShardStateRow, order: Order) -> None:
+    def _take_up(self, desk: Desk, row: ShardStateRow, order: Order) -> Known:
         """An open attempt of a shard that was running before: what is known of its call decides."""
         key = order.key
         landed = self._undelivered.answer(key)
-        if landed is not None:
-            desk.ready.append(landed)
-            self._undelivered.claim(key)
-        elif key in self._in_flight:
-            return
-        elif self._undelivered.was_marked(key):
-            desk.ready.append(unknown(order, Signal.CRASHED, now_ms=desk.opened_at_ms))
-        elif row.owner != self._instance:
-            deadline_s = self._pools[order.shard.pool].pool.call_deadline if order.shard.pool in self._pools else 0.0
-            desk.elsewhere.append((desk.opened_at_ms + _LEASE_END_MS + int(deadline_s * 1000), order))
-        else:
-            self._queue(desk, order)
+        known = what_is_known(
+            landed=landed is not None,
+            under_way=key in self._in_flight,
+            marked=self._undelivered.was_marked(key),
+            ran_here=row.owner == self._instance,
+        )
+        match known:
+            case Known.LANDED if landed is not None:
+                desk.ready.append(landed)
+                self._undelivered.claim(key)
+            case Known.MARKED:
+                desk.ready.append(unknown(order, Signal.CRASHED, now_ms=desk.opened_at_ms))
+            case Known.ELSEWHERE:
+                access = self._pools.get(order.shard.pool)
+                deadline_ms = 0 if access is None else int(access.pool.call_deadline * 1000)
+                desk.elsewhere.append((desk.opened_at_ms + _LEASE_END_MS + deadline_ms, order))
+            case Known.NOT_SENT:
+                self._queue(desk, order)
+        return known
 
     def _forget_closed(self, desk: Desk, part: Partition) -> None:
         """Marks that no open attempt asks for belong to attempts that ended; answers of such shards are strays."""
@@ -236,7 +247,9 @@ class ProviderGateway(Service):
         marked, landed = self._undelivered.of_partition(desk.number)
         closed = [key for key in marked if key not in open_keys]
         # this instance published those answers, and was stopped before it forgot them
-        closed += [each.key for each in landed if each.key not in open_keys and self._ended_here(each.answered, part)]
+        closed += [
+            each.key for each in landed if each.key not in open_keys and self._delivery.ended_here(each.answered, part)
+        ]
         self._undelivered.forget(closed)
 
     def _queue(self, desk: Desk, order: Order) -> None:
@@ -300,44 +313,7 @@ class ProviderGateway(Service):
             self._in_flight.pop(call.order.key, None)
         lane.take_back(calls)
 
-    # -- publishing
-
-    def _publish(self, desk: Desk, part: Partition) -> list[AttemptAnswered]:
-        """Answers to send now: of this desk's open attempts as they are, of others flagged late, repeats not at all."""
-        waiting, desk.ready = desk.ready, []
-        send: list[AttemptAnswered] = []
-        repeats: list[str] = []
-        for answered in waiting:
-            stored = self._stored(answered)
-            if stored is None:
-                desk.ready.append(answered)
-            elif desk.book.publish(stored):
-                send.append(stored)
-            elif self._ended_here(stored, part):
-                repeats.append(attempt_key(stored))
-            else:
-                send.append(replace(stored, late=True))
-        for stray in self._undelivered.due_strays(part.now_ms):
-            stored = self._stored(stray)
-            if stored is not None:
-                self._undelivered.claim(attempt_key(stray))
-                send.append(replace(stored, late=True))
-        self._undelivered.forget(repeats)
-        for (state, kind, pool), number in Counter(map(_labels, send)).items():
-            metrics.count("attempts", number, state=state, failure_class=kind, pool=pool)
-        return send
-
-    def _stored(self, answered: AttemptAnswered) -> AttemptAnswered | None:
-        """The answer with a long output moved to a blob; None while the store is away."""
-        try:
-            return offloaded(answered, self._blobs.put)
-        except Unavailable as error:
-            log.warning("answer waits", extra={"action": "answer_waits", "reason": str(error)})
-            return None
-
-    def _ended_here(self, answered: AttemptAnswered, part: Partition) -> bool:
-        row = part.table(ShardStateRow).get(answered.shard_id)
-        return row is not None and row.owner == self._instance
+    # -- housekeeping
 
     def _give_up_elsewhere(self, desk: Desk, now_ms: int) -> None:
         due = [order for due_ms, order in desk.elsewhere if due_ms <= now_ms]
@@ -361,8 +337,3 @@ class ProviderGateway(Service):
         if self._controls is None:
             raise RuntimeError("attach_views comes before the first step")
         return self._controls
-
-
-def _labels(answered: AttemptAnswered) -> tuple[str, str, str]:
-    kind = "none" if answered.failure is None else answered.failure.failure_class.value
-    return answered.state.value, kind, answered.pool

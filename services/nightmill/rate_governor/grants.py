@@ -14,35 +14,14 @@ beyond that returns to the pool. So does what was held when a holder says that i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nightmill.kernel.wire.messages import HolderLease, LeaseGranted, LeaseRequested, LeaseStateRow
-from nightmill.rate_governor.levels import MILLI, Vector, amounts, burst, levels_of, limits_of, vector
-from nightmill.rate_governor.pool import (
-    ORPHANED_MS,
-    Terms,
-    advance,
-    held,
-    held_by_all,
-    is_live,
-    occupied,
-    with_levels,
-)
-from nightmill.rate_governor.shares import divide
-
-#: A holder that did not come back for its part for longer than this gains nothing by waiting more: it may be gone.
-LONGEST_WAIT_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """What a holder asked for last. It makes the division fair and nothing else, so a take-over may lose it."""
-
-    wants: Vector
-    wants_slots: int
-    asked_at_ms: int  #: by the governor's clock
-    turn_since_ms: int  #: when it got its first slot, or lost its last one
-    given_at_ms: Vector  #: when it was given something last, by dimension
+from nightmill.rate_governor.levels import MILLI, Vector, amounts, levels_of, vector
+from nightmill.rate_governor.pool import ORPHANED_MS, Terms, advance, is_live, occupied, with_levels
+from nightmill.rate_governor.rooms import amounts_for
+from nightmill.rate_governor.slots import slots_for
+from nightmill.rate_governor.waiting import Waiting
 
 
 def grant(
@@ -58,11 +37,11 @@ def grant(
     if any((lease.epoch, lease.seq) >= (ask.epoch, ask.seq) for lease in mine):
         return None
     state, lease = _settled(_superseded(state, ask, terms), lease_of(state, ask), ask, terms)
-    slots = _slots(state, lease, ask, now_ms, terms, waiting)
+    slots = slots_for(state, lease, ask, now_ms, terms, waiting)
     lease = replace(lease, slots=slots, remaining_ms=terms.ttl_ms + terms.guard_ms)
     state = _with(state, lease, terms)
     if slots > 0:
-        state, lease = _enriched(state, lease, ask, now_ms, terms, waiting)
+        state, lease = _charged(state, lease, amounts_for(state, lease, ask, now_ms, terms, waiting), terms)
     return state, LeaseGranted(
         pool=ask.pool,
         holder=ask.holder,
@@ -73,27 +52,6 @@ def grant(
         slots=slots,
         ttl_ms=terms.ttl_ms,
         granted_at_ms=now_ms,
-    )
-
-
-def remembered(
-    before: Waiting | None, ask: LeaseRequested, old: HolderLease | None, new: HolderLease, now_ms: int
-) -> Waiting:
-    """What to keep of an ask that turned the holder's lease from `old` into `new`."""
-    turn_since_ms = now_ms if before is None else before.turn_since_ms
-    given_at_ms = (now_ms, now_ms, now_ms) if before is None else before.given_at_ms
-    had_slots = old is not None and old.slots > 0
-    old_granted = (0, 0, 0) if old is None else vector(old.granted)
-    requests, input_tokens, output_tokens = (
-        now_ms if after > was else at_ms
-        for was, after, at_ms in zip(old_granted, vector(new.granted), given_at_ms, strict=True)
-    )
-    return Waiting(
-        wants=vector(ask.wants),
-        wants_slots=ask.wants_slots,
-        asked_at_ms=now_ms,
-        turn_since_ms=turn_since_ms if had_slots == (new.slots > 0) else now_ms,
-        given_at_ms=(requests, input_tokens, output_tokens),
     )
 
 
@@ -182,148 +140,14 @@ def _settled(
     return with_levels(_with(state, lease, terms), _three(levels), terms), lease
 
 
-# -- slots
-
-
-def _slots(
-    state: LeaseStateRow,
-    lease: HolderLease,
-    ask: LeaseRequested,
-    now_ms: int,
-    terms: Terms,
-    waiting: Mapping[str, Waiting],
-) -> int:
-    """The holder's fair share of the slots, as far as the others' leases and calls leave them free."""
-    others = [other for other in state.holders if (other.holder, other.epoch) != (lease.holder, lease.epoch)]
-    live = {other.holder: other for other in others if is_live(other)}
-    gone = sum(occupied(other) for other in others if not is_live(other))
-    wants = {name: waiting[name].wants_slots if name in waiting else other.slots for name, other in live.items()} | {
-        ask.holder: ask.wants_slots
-    }
-    has = {name: other.slots for name, other in live.items()} | {ask.holder: lease.slots}
-    capacity = terms.limits.slots - gone
-    order = _slot_order(capacity, wants, has, now_ms, terms, waiting)
-    share = divide(capacity, wants, order)[ask.holder]
-    free = terms.limits.slots - sum(occupied(other) for other in others)
-    return max(0, min(share, free))
-
-
-def _slot_order(
-    capacity: int,
-    wants: Mapping[str, int],
-    has: Mapping[str, int],
-    now_ms: int,
-    terms: Terms,
-    waiting: Mapping[str, Waiting],
-) -> list[str]:
-    """Who comes first when slots do not divide evenly.
-
-    Enough for everybody: who has more keeps more, so nothing flaps. Fewer slots than holders: they take turns of one
-    ttl, and the longest without a slot is next.
-    """
-    if capacity >= sum(1 for want in wants.values() if want > 0):
-        return sorted(wants, key=lambda name: (-has[name], name))
-
-    def turn(name: str) -> tuple[int, int, str]:
-        since_ms = waiting[name].turn_since_ms if name in waiting else now_ms
-        if has[name] == 0:
-            return 1, since_ms, name
-        return (0 if now_ms - since_ms < terms.ttl_ms else 2), since_ms, name
-
-    return sorted(wants, key=turn)
-
-
-# -- requests and tokens
-
-
-def _enriched(
-    state: LeaseStateRow,
-    lease: HolderLease,
-    ask: LeaseRequested,
-    now_ms: int,
-    terms: Terms,
-    waiting: Mapping[str, Waiting],
+def _charged(
+    state: LeaseStateRow, lease: HolderLease, given: Vector, terms: Terms
 ) -> tuple[LeaseStateRow, HolderLease]:
-    """The holder's fair share of the room under the burst, granted and charged."""
-    levels, all_held, own, wants = levels_of(state), held_by_all(state), held(lease), vector(ask.wants)
-    parties = _parties(state, ask, now_ms, waiting)
-    given: list[int] = []
-    for dimension, limit in enumerate(limits_of(terms.limits)):
-        missing = max(0, wants[dimension] - own[dimension])
-        if limit is None or missing == 0:
-            given.append(missing)
-            continue
-        level, most = levels[dimension], burst(limit)
-        room = max(0, most - level) // MILLI
-        share = _share(parties, ask.holder, dimension, room)
-        if not _is_stuck(ask):
-            given.append(min(share, max(0, _fair_hold(parties, ask.holder, dimension, most) - own[dimension])))
-            continue
-        only_held = level - all_held[dimension] * MILLI < MILLI and level <= most
-        too_large = own[dimension] > 0 or missing * MILLI > most
-        given.append(missing if too_large and share == room and only_held else share)
+    """The grant made: added to what the holder was granted, and to the levels."""
     granted = [had + more for had, more in zip(vector(lease.granted), given, strict=True)]
-    charged = [level + more * MILLI for level, more in zip(levels, given, strict=True)]
+    levels = [level + more * MILLI for level, more in zip(levels_of(state), given, strict=True)]
     lease = replace(lease, granted=amounts(_three(granted)))
-    return with_levels(_with(state, lease, terms), _three(charged), terms), lease
-
-
-def _is_stuck(ask: LeaseRequested) -> bool:
-    """Nothing is in flight and all it asks for is one call: a call that is larger than what the holder was given.
-
-    When leases alone prop the level up, so that waiting does not help, that call is let through. It is debt: the
-    level is over the burst then, and nobody is granted anything before it has drained.
-    """
-    return ask.slots_in_use == 0 and ask.wants.requests == 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Party:
-    """A holder that has slots, in the division of a dimension."""
-
-    wants: Vector
-    held: Vector
-    weight: int
-    given_at_ms: Vector
-
-
-def _parties(
-    state: LeaseStateRow, ask: LeaseRequested, now_ms: int, waiting: Mapping[str, Waiting]
-) -> dict[str, _Party]:
-    """Everybody who may take part, with the asking holder. Weights are the time since a holder was answered: who has
-    just had its part leaves the rest to the others.
-    """
-    parties: dict[str, _Party] = {}
-    for lease in state.holders:
-        known = waiting.get(lease.holder)
-        asking = (lease.holder, lease.epoch) == (ask.holder, ask.epoch)
-        if not is_live(lease) or lease.slots == 0 or not (asking or known):
-            continue
-        waited_ms = LONGEST_WAIT_MS if known is None else now_ms - known.asked_at_ms
-        parties[lease.holder] = _Party(
-            wants=vector(ask.wants) if asking or known is None else known.wants,
-            held=held(lease),
-            weight=min(LONGEST_WAIT_MS, max(1, waited_ms)),
-            given_at_ms=(0, 0, 0) if known is None else known.given_at_ms,
-        )
-    return parties
-
-
-def _share(parties: Mapping[str, _Party], holder: str, dimension: int, room: int) -> int:
-    """The holder's part of the room, next to all that miss something."""
-    misses = {name: max(0, party.wants[dimension] - party.held[dimension]) for name, party in parties.items()}
-    weights = {name: party.weight for name, party in parties.items()}
-    return divide(room, misses, _longest_without(parties, dimension), weights)[holder]
-
-
-def _fair_hold(parties: Mapping[str, _Party], holder: str, dimension: int, burst_level: int) -> int:
-    """The most that the holder is given to hold; what one holder hoards props the level up for all."""
-    wants = {name: party.wants[dimension] for name, party in parties.items()}
-    return divide(burst_level // MILLI, wants, _longest_without(parties, dimension))[holder]
-
-
-def _longest_without(parties: Mapping[str, _Party], dimension: int) -> list[str]:
-    return sorted(parties, key=lambda name: (parties[name].given_at_ms[dimension], name))
+    return with_levels(_with(state, lease, terms), _three(levels), terms), lease
 
 
 # -- the row

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from nightmill.kernel.domain.settings import Pool
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service
 from nightmill.kernel.wire.messages import LeaseRequested, LeaseStateRow
-from nightmill.rate_governor.grants import Waiting, grant, lease_of, remembered
+from nightmill.rate_governor.grants import grant, lease_of
 from nightmill.rate_governor.pool import Terms, advance, fresh, is_live, take_over
+from nightmill.rate_governor.waiting import Waiting, remembered
 
 log = logging.getLogger(__name__)
 

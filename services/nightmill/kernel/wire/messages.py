@@ -1406,8 +1406,8 @@ class LeaseRequested:
     holder: str  #: pool@instance-partition
     holder_partition: int  #: where the grant goes
     epoch: int  #: start of the holder's life
-    seq: int
-    wants: LeaseAmounts  #: to be granted beyond what is held
+    seq: int  #: +1 when the ask before it was answered, +2 when not: seq n+1 acknowledges the grant of n
+    wants: LeaseAmounts  #: to hold in all, of what is not started yet; the governor gives what is missing
     wants_slots: int  #: calls in flight it could use
     used: LeaseAmounts  #: cumulative in this epoch, settled with actual use
     reserved: LeaseAmounts  #: held by calls in flight
@@ -1455,10 +1455,10 @@ class HolderLease:
     epoch: int
     seq: int
     granted: LeaseAmounts  #: cumulative in this epoch
-    used: LeaseAmounts
+    used: LeaseAmounts  #: started: used + reserved of the newest ask
     slots: int
-    slots_in_use: int
-    remaining_ms: int  #: ttl and guard left when the row was written; time stands still while no governor runs
+    slots_in_use: int  #: calls that may be in flight until the grant is acknowledged
+    remaining_ms: int  #: ttl and guard left when the row was written; below 0 the lease has lapsed and its calls may be in flight for their deadline; time stands still while no governor runs
 
     def to_avro(self) -> dict[str, Any]:
         return {

@@ -13,6 +13,7 @@ JOB_SUBMITTED = Topic(
     partition_by="dataset_id",
     producers=("api",),
     consumers=("planner",),
+    views=("api",),
     cleanup="compact",
     max_bytes=1048576,
 )
@@ -44,7 +45,7 @@ BATCH_CONTROLLED = Topic(
     partition_by="dataset_id",
     producers=("publisher",),
     consumers=("planner",),
-    views=("dispatcher", "provider_gateway", "api"),
+    views=("dispatcher", "provider_gateway"),
     cleanup="compact",
     max_bytes=1048576,
 )

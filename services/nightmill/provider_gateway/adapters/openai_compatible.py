@@ -220,13 +220,12 @@ def _error_body(document: Any) -> _ErrorBody:
     """The error in a body, wherever the server put it."""
     if not isinstance(document, dict):
         return _ErrorBody()
-    inner, outer = document.get("error"), document
-    if inner is None and isinstance(document.get("detail"), dict):
-        inner = document["detail"].get("error", document["detail"])
-    if isinstance(inner, dict):
-        outer = inner
-    elif inner is not None or isinstance(document.get("detail"), str):
-        return _ErrorBody(message=str(inner or document["detail"]), type=_word(document.get("error_type")))
+    inner = document.get("error") or document.get("detail")
+    if isinstance(inner, dict) and isinstance(inner.get("error"), dict):
+        inner = inner["error"]
+    if isinstance(inner, str):
+        return _ErrorBody(message=inner, type=_word(document.get("error_type")))
+    outer = inner if isinstance(inner, dict) else document
     return _ErrorBody(
         code=_code(outer.get("code")),
         type=_word(outer.get("type")),
@@ -250,7 +249,8 @@ def _strict_json(body: bytes) -> Any:
         return json.loads(body.decode(), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         # a JSON text that ends too early fails at its end, or in a string that never ends
-        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+        ended = error.pos >= len(error.doc.rstrip()) > 0
+        cut = ended or error.msg.startswith("Unterminated string")
         return Signal.BODY_CUT if cut else Signal.BODY_MALFORMED
     except UnicodeDecodeError as error:
         return Signal.BODY_CUT if error.reason == "unexpected end of data" else Signal.BODY_MALFORMED
