@@ -16,6 +16,7 @@ from unit.dispatcher.stage import (
     REPAIRABLE,
     A,
     B,
+    C,
     Stage,
     config,
     failed,
@@ -448,6 +449,46 @@ def test_attempts_of_a_forgotten_row_are_strangers(stage: Stage) -> None:
     stage.plan(A, generation=2)
     (new,) = stage.tick()
     assert new.ordinal == old.ordinal
-    assert stage.judge(judged(old, REPAIRABLE)) == []
-    assert stage.judge(judged(old)) == []
+    for stranger in (judged(old, REPAIRABLE), judged(old)):
+        assert stage.judge(stranger) == []
+        assert stage.row().state is ItemState.DISPATCHED
     assert len(stage.judge(judged(new))) == 1
+
+
+def test_late_answer_ends_a_review(stage: Stage) -> None:
+    """E11, Q2: revision 2 replaces the review; it is charged what is new, the answer's cost, and no call again."""
+    stage.plan(A)
+    (first,) = stage.tick()
+    stage.judge(failed(first, None, AttemptState.UNKNOWN))
+    stage.tick(1)
+    (second,) = stage.tick()
+    (parked,) = stage.judge(judged(second, verdict(VerdictKind.REVIEW)))
+    assert (parked.outcome, parked.revision, parked.totals.attempts) == (ItemOutcome.IN_REVIEW, 1, 2)
+    (ended,) = stage.judge(judged(first, late=True))
+    assert (ended.outcome, ended.revision) == (ItemOutcome.ACCEPTED, 2)
+    assert (ended.totals.attempts, ended.totals.cost_nano_usd) == (0, 100)
+    assert stage.row().waiters == ()
+
+
+def test_review_is_told_once(stage: Stage) -> None:
+    """Q2: parked again for another batch's sake, the first is not told again what it knows."""
+    stage.say(B)
+    for batch in (A, B):
+        stage.part.now_ms += 1
+        stage.plan(batch, reuse=Reuse.NONE)
+        (attempt,) = stage.tick()
+        stage.judge(judged(attempt, verdict(VerdictKind.REVIEW)))
+    assert [(each.batch_id, each.revision) for each in stage.settled()] == [(A, 1), (B, 1)]
+
+
+def test_one_tick_moves_a_row_once(stage: Stage) -> None:
+    """An item dispatched for its second batch is not put back by the walk over shared items in the same tick."""
+    stage.say(B)
+    stage.say(C)
+    stage.plan(A)
+    stage.plan(B)
+    stage.plan(C, "held")
+    stage.say(C, HELD)
+    stage.say(A, generation=2)
+    assert [each.batch_id for each in stage.tick()] == [B]
+    assert stage.row().state is ItemState.DISPATCHED
