@@ -219,6 +219,11 @@ def test_a_folder_in_use_ends_the_second_process_with_its_own_code(tmp_path: Pat
         assert third.rows("SELECT 1 AS one") == [[1]]
 
 
+def test_a_url_that_names_no_store_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ChildProcessError, match="NIGHTMILL_CLICKHOUSE: ClickHouse URL with scheme 'ftp': use chdb:"):
+        kit.LedgerProcess(tmp_path / "home", "scheme", "ftp://127.0.0.1/x")
+
+
 def test_a_migration_that_was_changed_is_refused(tmp_path: Path) -> None:
     with kit.front(tmp_path / "engine") as url:
         with kit.ledger(tmp_path / "home", "changed", url) as process:

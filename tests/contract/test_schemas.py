@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -12,9 +13,11 @@ import yaml
 
 from contract.schema_files import ROOT, Version, channels, fingerprint, versions
 from nightmill.kernel.domain import failures, lifecycle
+from nightmill.kernel.wire import schemas
 from nightmill.kernel.wire.compatibility import breaks
 from nightmill.kernel.wire.schemas import (
     all_schemas,
+    newest,
     newest_schemas,
     schema_ids,
     self_contained,
@@ -46,7 +49,51 @@ def test_no_schema_is_an_orphan() -> None:
 
 def test_no_shared_type_is_an_orphan() -> None:
     used = set(re.findall(r"nightmill\.\w+", json.dumps([*all_schemas().values(), *shared_types().values()])))
-    assert set(shared_types()) <= used
+    assert {f"nightmill.{schema['name']}" for schema in shared_types().values()} <= used
+
+
+@pytest.mark.parametrize("stem", newest(STEMS))
+def test_the_newest_message_holds_the_newest_of_every_type(stem: str) -> None:
+    """There is one class for each type; a type's new version asks for a new version of each message that holds it."""
+    _, named = newest_schemas()
+    for avro in written_out(self_contained(stem)):
+        wanted = named[f"nightmill.{avro['name']}"]
+        found = [field["name"] for field in avro["fields"]] if avro["type"] == "record" else avro["symbols"]
+        assert found == ([field["name"] for field in wanted["fields"]] if "fields" in wanted else wanted["symbols"]), (
+            f"{stem} holds an older {avro['name']}: add a version whose `holds` names the newest"
+        )
+
+
+def written_out(avro: Any) -> Iterator[dict[str, Any]]:
+    """Every record and enumeration that stands in a schema."""
+    match avro:
+        case list():
+            for branch in avro:
+                yield from written_out(branch)
+        case {"items": inner} | {"values": inner}:
+            yield from written_out(inner)
+        case {"name": _}:
+            yield avro
+            for field in avro.get("fields", ()):
+                yield from written_out(field["type"])
+
+
+def test_a_new_version_of_a_type_changes_no_published_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message holds the version it was published with, until a new version of its own holds a newer one."""
+    for cached in (schemas.all_schemas, schemas.shared_types, schemas.newest_schemas, schemas._definitions):
+        monkeypatch.setattr(schemas, cached.__name__, cached.__wrapped__)
+    usage = schemas.shared_types()["usage.v1"]
+    more = {**usage, "fields": [*usage["fields"], {"name": "thinking", "type": ["null", "long"], "default": None}]}
+    judged = all_schemas()["attempt_judged.v1"]
+    before = self_contained("attempt_judged.v1")
+    types, messages = {**shared_types(), "usage.v2": more}, dict(all_schemas())
+    messages["attempt_judged.v2"] = {**judged, "holds": {"Usage": 2}}
+    monkeypatch.setattr(schemas, "shared_types", lambda: types)
+    monkeypatch.setattr(schemas, "all_schemas", lambda: messages)
+    assert self_contained("attempt_judged.v1") == before
+    after = self_contained("attempt_judged.v2")
+    assert "thinking" in json.dumps(after)
+    assert breaks(writer=before, reader=after) == []
 
 
 def test_every_schema_has_a_number_of_its_own() -> None:

@@ -267,4 +267,5 @@ def test_the_spend_stops_at_the_budget(line: Line, simulator: Simulator) -> None
     assert calls < 300
     for _ in range(100):
         line.step()
-    assert simulator.ledger()["billed"]["calls"] <= calls + 40
+    outstanding = 2 * 2 * 20  # two partitions, each may have twice the pool's slots dispatched
+    assert simulator.ledger()["billed"]["calls"] <= min(calls + outstanding, 299)

@@ -31,8 +31,9 @@ _FUNCTION_FAMILIES = ("dict", "filesystem", "addressto", "ai")
 _FOREIGN = frozenset({"system", "information_schema", "default", "_temporary_and_external_tables"})
 _IN = frozenset({"in", "notin", "globalin", "globalnotin", "nullin", "notnullin", "globalnullin", "globalnotnullin"})
 
-_NODE = re.compile(r"^( *)(\w+)(?: (.*))?$")
+_NODE = re.compile(r"^( *)([\w:]+)(?: (.*))?$")
 _SUFFIX = re.compile(r"(?: \(alias .*?\))?(?: \(children \d+\))?$")
+_OURS = "INTO OUTFILE, FORMAT and SETTINGS are not a reader's: the endpoint sets them"
 _ESCAPED_NAME = re.compile(r"`[^`]*\\[^`]*`")
 
 
@@ -51,6 +52,8 @@ def text_refusal(canonical: str) -> str | None:
         return "a quoted name holds an escape or a line break; the ledger has no such name"
     if re.search(r":\s*Identifier\s*\}", canonical):
         return "a parameter of type Identifier would choose the table or column; write its name into the query"
+    if canonical.startswith(("SELECT", "WITH")) and re.search(r"\bFORMAT \w+$", canonical):
+        return _OURS  # it would be taken for the format of the tree
     return None
 
 
@@ -72,7 +75,7 @@ def tree_refusal(nodes: Sequence[Node], canonical: str, database: str) -> str | 
     match nodes[0].kind if nodes else "?":
         case "SelectWithUnionQuery":
             if any(node.depth == 1 for node in nodes[2:]):
-                return "INTO OUTFILE, FORMAT and SETTINGS are not a reader's: the endpoint sets them"
+                return _OURS
         case "DescribeQuery":
             pass
         case "ShowTables" if canonical == "SHOW TABLES":
@@ -91,7 +94,7 @@ def _node_refusal(nodes: Sequence[Node], place: int, node: Node, database: str) 
         case "?":
             return "the query could not be read as one statement"
         case "Set":
-            return "SETTINGS are not a reader's: the endpoint sets them"
+            return _OURS
         case "TableIdentifier":
             return _foreign_table(node.name, database)
         case "Identifier":

@@ -16,8 +16,9 @@ from nightmill.ledger.named import NamedQuery, WrongParameters, check_parameters
 
 _MAX_SQL_BYTES = 64 * 1024
 _MAX_PARAMETER_BYTES = 256 * 1024
-_MAX_RESULT_BYTES = 64 * 1024 * 1024
-_MAX_MEMORY_BYTES = 800 * 1024 * 1024
+_MAX_RESULT_BYTES = 32 * 1024 * 1024
+_MAX_MEMORY_BYTES = 640 * 1024 * 1024
+_LARGE = f"the answer is larger than {_MAX_RESULT_BYTES >> 20} MiB; select less"
 _CHECK_SECONDS = 5
 DEFAULT_ROWS, MAX_ROWS = 1_000, 100_000
 DEFAULT_SECONDS, MAX_SECONDS = 10, 60
@@ -115,9 +116,12 @@ class Desk:
             "readonly": 1,  # last: it closes the settings
         }
         try:
-            answer = json.loads(self._store.read(sql, parameters=parameters, settings=settings))
+            raw = self._store.read(sql, parameters=parameters, settings=settings)
         except QueryFailed as error:
             raise _explained(error, seconds) from error
+        if len(raw) > _MAX_RESULT_BYTES:  # the engine counts a repeated value once
+            raise Refused(_LARGE, "limit")
+        answer = json.loads(raw)
         rows = answer["data"]
         return Answer(
             columns=[column["name"] for column in answer["meta"]],
@@ -150,7 +154,7 @@ def _explained(error: QueryFailed, seconds: int) -> Refused:
             mib = _MAX_MEMORY_BYTES >> 20
             return Refused(f"the query needs more than {mib} MiB of memory; group or select less", "limit")
         case code if code == _TOO_LARGE:
-            return Refused(f"the answer is larger than {_MAX_RESULT_BYTES >> 20} MiB; select less", "limit")
+            return Refused(_LARGE, "limit")
         case code if code == _READONLY:
             return Refused(f"the ledger is read-only, and SETTINGS are the endpoint's: {error}")
         case code if code == _SYNTAX:

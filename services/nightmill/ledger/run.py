@@ -2,7 +2,7 @@
 
 import logging
 
-from nightmill.kernel.runtime.settings import Settings
+from nightmill.kernel.runtime.settings import Settings, SettingsError
 from nightmill.kernel.store.clickhouse import ClickHouse, StoreError, StoreLocked, open_clickhouse
 from nightmill.ledger.http import QueryServer
 from nightmill.ledger.named import load_queries
@@ -18,7 +18,10 @@ EXIT_UNUSABLE = 65
 
 
 def build(settings: Settings) -> Ledger:
-    """The ledger over its store, with its endpoint open. Ends the process when an embedded store cannot be owned."""
+    """The ledger over its store, with its endpoint open. Ends the process when an embedded store cannot be owned.
+
+    Raises `SettingsError` for a URL that names no store.
+    """
     store = _open(settings)
     desk = Desk(store, load_queries())
     server = QueryServer(desk, token_file=settings.token_file, port_file=settings.run_dir / "ledger.port")
@@ -32,6 +35,8 @@ def _open(settings: Settings) -> ClickHouse:
         store = open_clickhouse(url, settings.namespace.replace("-", "_"))
         if settings.clickhouse_url is None:
             store.migrate()
+    except ValueError as error:
+        raise SettingsError(f"NIGHTMILL_CLICKHOUSE: {error}") from error
     except StoreLocked as error:
         log.error("store locked", extra={"action": "store_locked", "reason": str(error)})
         raise SystemExit(EXIT_LOCKED) from error

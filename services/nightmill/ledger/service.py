@@ -9,7 +9,8 @@ from collections import defaultdict
 from typing import Any
 
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service
-from nightmill.kernel.store.clickhouse import ClickHouse, Table
+from nightmill.kernel.store.clickhouse import ClickHouse
+from nightmill.kernel.store.columns import Table
 from nightmill.kernel.wire.messages import (
     AttemptJudged,
     BatchPublished,

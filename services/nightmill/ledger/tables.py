@@ -4,7 +4,7 @@ Beside each table stands its key: the columns that make a repeated event the sam
 on one key: the later place in the life of the row wins, whatever order they arrive in.
 """
 
-from nightmill.kernel.store.clickhouse import Kind, Table
+from nightmill.kernel.store.columns import Kind, Table
 
 _T, _N, _F, _MS, _USD = Kind.TEXT, Kind.NUMBER, Kind.FLAG, Kind.TIME_MS, Kind.NANO_USD
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nightmill.kernel.domain.pipeline import Pipeline, canonical_json
-from nightmill.kernel.domain.prompt import ChatMessage, Prompt, parse_prompt
+from nightmill.kernel.domain.prompt import ChatMessage, Prompt, PromptError, parse_prompt
 from nightmill.kernel.domain.settings import Pool
 
 ESTIMATE = "estimate"
@@ -78,9 +78,8 @@ class Meter:
     def _render(self, row: Mapping[str, Any]) -> tuple[ChatMessage, ...] | str:
         try:
             return self._prompt.render(self._visible(row))
-        # a filter of the template met a value it can not take; its own words could quote the document
-        except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
-            return f"the prompt can not be rendered: {type(error).__name__} in the template"
+        except PromptError as error:
+            return f"the prompt can not be rendered: {str(error).removeprefix('prompt: ')}"
 
     def _tokens(self, prompts: Sequence[tuple[ChatMessage, ...]]) -> list[int]:
         greatest = [0] * len(prompts)

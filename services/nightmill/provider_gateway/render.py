@@ -13,9 +13,6 @@ from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import Order
 from nightmill.provider_gateway.pools import PoolAccess
 
-#: what an expression of a template raises when it does not suit a row's value
-_TEMPLATE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
-
 
 class Renderer:
     """Renders orders; blocks, pipelines and templates are cached."""
@@ -38,8 +35,6 @@ class Renderer:
             messages = parse_prompt(pipeline.prompt).render(_fields(row, pipeline))
         except PromptError as error:
             return failure(Signal.PROMPT_UNRENDERABLE, detail=str(error))
-        except _TEMPLATE_ERRORS as error:
-            return failure(Signal.PROMPT_UNRENDERABLE, detail=f"{type(error).__name__} in the template")
         if attempt.repair is not None:
             messages = repair_messages(messages, attempt.repair.output, attempt.repair.problem)
         try:

@@ -3,6 +3,7 @@
 In order: finish reason, JSON, schema, then the pipeline's rules as it lists them. The first that refuses decides.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,10 @@ from nightmill.validator.answer import Finding, Parsed, read_answer, shown
 from nightmill.validator.rules import Rule, read_checks
 
 ACCEPTED = Verdict(kind=VerdictKind.ACCEPTED)
+
+#: stands for the offending value in a schema's message, so that a long value leaves room for what is wrong with it
+_MASK = "\0"
+_QUOTED = 80
 
 
 class SchemaError(ValueError):
@@ -43,13 +48,15 @@ class Gate:
         if self.schema.is_valid(parsed.value):
             return None
         error = next(iter(self.schema.iter_errors(parsed.value)))
-        path = ".".join(str(part) for part in error.instance_path)
-        kind = VerdictKind.REPAIRABLE
-        return Finding(kind=kind, rule="schema", field=path or None, value=shown(error.message))
+        return Finding(
+            kind=VerdictKind.REPAIRABLE, rule="schema", field=_path(error) or None, value=shown(_problem(error))
+        )
 
     def _rule_finding(self, parsed: Parsed, row: Callable[[], Mapping[str, Any]]) -> Finding | None:
-        source = row() if any(rule.needs_row for rule in self.rules) else None
+        source: Mapping[str, Any] | None = None
         for rule in self.rules:
+            if rule.needs_row and source is None:
+                source = row()
             finding = rule.check(parsed.value, source)
             if finding is not None:
                 return finding
@@ -59,11 +66,27 @@ class Gate:
 def compile_gate(pipeline: Pipeline) -> Gate:
     """The gate of a pipeline. Raises `SchemaError`, or ValueError for a bad check."""
     try:
-        schema = jsonschema_rs.validator_for(pipeline.output)
-    except ValueError as error:
-        reason = str(error).splitlines()[0]
-        raise SchemaError(f"output: not a JSON Schema: {reason}; see json-schema.org/draft/2020-12") from error
+        schema = jsonschema_rs.validator_for(pipeline.output, mask=_MASK, retriever=_refuse_remote)
+    except jsonschema_rs.ValidationError as error:
+        place = ".".join(filter(None, ("output", _path(error))))
+        raise SchemaError(
+            f"{place}: not a JSON Schema: {_problem(error)}; see json-schema.org/draft/2020-12"
+        ) from error
     return Gate(schema, read_checks(pipeline.checks))
+
+
+def _path(error: jsonschema_rs.ValidationError) -> str:
+    return ".".join(str(part) for part in error.instance_path)
+
+
+def _problem(error: jsonschema_rs.ValidationError) -> str:
+    quoted = shown(json.dumps(error.instance, ensure_ascii=False), limit=_QUOTED)
+    return error.message.replace(_MASK, quoted)
+
+
+def _refuse_remote(uri: str) -> Any:
+    # a gate reads no network and no file: the schema is frozen with its job, whole
+    raise ValueError(f"{uri} lies outside; copy it into the schema under $defs")
 
 
 def _verdict(finding: Finding) -> Verdict:

@@ -1,14 +1,19 @@
 """Judges answers: attempt-answered in, attempt-judged out. Keeps nothing."""
 
+import logging
+from collections.abc import Mapping
 from functools import lru_cache, partial
 
-from nightmill.kernel.domain.lifecycle import AttemptState
+from nightmill.kernel.domain.lifecycle import AttemptState, VerdictKind
 from nightmill.kernel.domain.pipeline import canonical_json
-from nightmill.kernel.runtime.service import ContractViolation, Decision, Partition, Service
+from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import BlockReader, PipelineReader
 from nightmill.kernel.wire.messages import AttemptAnswered, AttemptJudged, Verdict
 from nightmill.validator.gate import Gate, compile_gate
+from nightmill.validator.quarantine import unreadable
+
+log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 8 << 10
 
@@ -29,10 +34,7 @@ class Validator(Service):
         verdict: Verdict | None = None
         accepted: bytes | None = None
         if message.state is AttemptState.ANSWERED:
-            try:
-                verdict, accepted = self._judge(message)
-            except BlobMissing as error:
-                raise ContractViolation(str(error)) from error
+            verdict, accepted = self._judge(message)
         long = accepted is not None and len(accepted) > _INLINE_BYTES
         judged = AttemptJudged(
             item_key=message.item_key,
@@ -44,13 +46,30 @@ class Validator(Service):
         )
         return Decision(send=(judged,))
 
+    def on_quarantined(self, topic: str, headers: Mapping[str, str], reason: str, part: Partition) -> Decision:
+        """An answer that cannot be read is judged all the same: its item must not wait for it."""
+        answered = unreadable(headers, part.now_ms)
+        if answered is None:
+            log.error(
+                "quarantined answer names no attempt",
+                extra={"action": "quarantine_unsettled", "topic": topic, "item": headers.get("item")},
+            )
+            return NOTHING
+        judged = AttemptJudged(item_key=answered.item_key, attempt=answered, verdict=None, judged_at_ms=part.now_ms)
+        return Decision(send=(judged,))
+
     def _judge(self, message: AttemptAnswered) -> tuple[Verdict, bytes | None]:
-        text = message.output
-        if text is None:
-            text = "" if message.output_digest is None else self._blobs.get(message.output_digest).decode()
-        gate = self._gate(message.pipeline_digest)
-        verdict, value = gate.judge(text, message.finish_reason, partial(self._rows.row, message.row))
-        return verdict, None if value is None else canonical_json(value)
+        """The verdict, and the accepted value as canonical JSON. Raises `ContractViolation`, `Unavailable`."""
+        try:
+            text = message.output
+            if text is None:
+                text = "" if message.output_digest is None else self._blobs.get(message.output_digest).decode()
+            gate = self._gate(message.pipeline_digest)
+            verdict, value = gate.judge(text, message.finish_reason, partial(self._rows.row, message.row))
+        except (BlobMissing, ValueError, LookupError) as error:
+            # what the record names is absent, is no text, no pipeline, no schema, or has no such row
+            raise ContractViolation(f"{type(error).__name__}: {error}") from error
+        return verdict, canonical_json(value) if verdict.kind is VerdictKind.ACCEPTED else None
 
     def _compile(self, pipeline_digest: str) -> Gate:
         return compile_gate(self._pipelines.get(pipeline_digest))

@@ -212,7 +212,9 @@ class TestSubmission:
         assert error(http.post("/v1/jobs", json=body))["code"] == "invalid"
 
     def test_a_body_that_is_no_json(self, http: httpx.Client) -> None:
-        assert "no JSON" in error(http.post("/v1/jobs", content=b"{nonsense"))["message"]
+        answer = http.post("/v1/jobs", content=b"{nonsense", headers={"Content-Type": "application/json"})
+        assert (answer.status_code, error(answer)["code"]) == (422, "invalid")
+        assert "no JSON" in error(answer)["message"]
 
 
 class TestEstimate:

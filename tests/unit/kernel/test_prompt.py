@@ -77,12 +77,12 @@ def test_what_a_template_uses_is_known_before_any_row(template: str, names: set[
         ("{{ subjekt }}", "prompt: 'subjekt' is undefined"),
         ("{% if subjekt %}x{% endif %}", "prompt: 'subjekt' is undefined"),
         ("{{ subject.missing }}", "prompt: 'str object' has no attribute 'missing'"),
-        ("{{ 1 / (n - 3) }}", "prompt: an expression fails on this row with ZeroDivisionError"),
-        ("{{ subject + n }}", "prompt: an expression fails on this row with TypeError"),
-        ("{{ range(10 ** 9) | list }}", "prompt: an expression fails on this row with OverflowError"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "prompt: an expression fails on this row with"),
-        ("{% include 'other' %}", "prompt: an expression fails on this row with TypeError"),
-        ("{% import 'os' as os %}{{ os }}", "prompt: an expression fails on this row with TypeError"),
+        ("{{ 1 / (n - 3) }}", "prompt: ZeroDivisionError in the template"),
+        ("{{ subject + n }}", "prompt: TypeError in the template"),
+        ("{{ range(10 ** 9) | list }}", "prompt: OverflowError in the template"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "prompt: RecursionError in the template"),
+        ("{% include 'other' %}", "prompt: TypeError in the template"),
+        ("{% import 'os' as os %}{{ os }}", "prompt: TypeError in the template"),
     ],
 )
 def test_a_row_that_can_not_be_rendered_is_an_error_and_never_an_empty_place(template: str, message: str) -> None:

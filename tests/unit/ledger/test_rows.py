@@ -11,7 +11,7 @@ from kit import ledger_events as events
 from kit.messages import JOB, key_of
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, BatchState, ItemOutcome, VerdictKind
-from nightmill.kernel.store.clickhouse import Table
+from nightmill.kernel.store.columns import Table
 from nightmill.kernel.wire.messages import Refusal, Verdict
 from nightmill.ledger import rows, tables
 

@@ -8,7 +8,8 @@ from kit import ledger_events as events
 from kit.partition import StagePartition
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.runtime.service import ContractViolation, Unavailable
-from nightmill.kernel.store.clickhouse import ClickHouse, Table, arrow_stream
+from nightmill.kernel.store.clickhouse import ClickHouse
+from nightmill.kernel.store.columns import Table, arrow_stream
 from nightmill.ledger.service import Ledger
 
 
@@ -106,7 +107,7 @@ def test_money_crosses_into_arrow_exactly() -> None:
     """O1: nine decimals, no float."""
     import pyarrow as pa
 
-    from nightmill.kernel.store.clickhouse import Kind
+    from nightmill.kernel.store.columns import Kind
 
     table = Table(name="t", columns=(("usd", Kind.NANO_USD),))
     values = [0, 1, None, -1, 999_999_999_999_999_999, 1_500]

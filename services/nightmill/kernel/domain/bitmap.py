@@ -14,6 +14,8 @@ class Bitmap:
         length = (size + 7) // 8
         self.size = size
         self._bytes = bytearray(length) if raw is None else bytearray(raw.ljust(length, b"\0")[:length])
+        if size & 7:
+            self._bytes[-1] &= (1 << (size & 7)) - 1
 
     @classmethod
     def empty(cls, size: int) -> "Bitmap":
@@ -45,16 +47,22 @@ class Bitmap:
 
     def get(self, ordinal: int) -> bool:
         """Whether `ordinal` is in the set; ordinals beyond the size are not."""
-        byte = ordinal >> 3
-        return byte < len(self._bytes) and bool(self._bytes[byte] >> (ordinal & 7) & 1)
+        return 0 <= ordinal < self.size and bool(self._bytes[ordinal >> 3] >> (ordinal & 7) & 1)
 
     def set(self, ordinal: int) -> None:
         """Add `ordinal`. Raises IndexError beyond the size."""
+        self._check(ordinal)
         self._bytes[ordinal >> 3] |= 1 << (ordinal & 7)
 
     def clear(self, ordinal: int) -> None:
         """Remove `ordinal`. Raises IndexError beyond the size."""
+        self._check(ordinal)
         self._bytes[ordinal >> 3] &= ~(1 << (ordinal & 7))
+
+    def _check(self, ordinal: int) -> None:
+        # a negative index would be taken from the end, and a bit after the size would count
+        if not 0 <= ordinal < self.size:
+            raise IndexError(f"ordinal {ordinal} is not among the {self.size} of this bitmap")
 
     def count(self) -> int:
         return int.from_bytes(self._bytes, "little").bit_count()

@@ -39,10 +39,12 @@ def duration_s(text: Any) -> Any:
         if match is None:
             raise ValueError(f"{text!r} is no duration; write 90s, 15m, 6h or 2d")
         return float(match["number"]) * _UNIT_S[match["unit"]]
+    if isinstance(text, bool):
+        raise ValueError(f"{text!r} is no duration; write 90s, 15m, 6h or 2d")
     return text
 
 
-Duration = Annotated[float, BeforeValidator(duration_s), Field(gt=0)]
+Duration = Annotated[float, BeforeValidator(duration_s), Field(gt=0, allow_inf_nan=False)]
 
 
 class Frozen(BaseModel):

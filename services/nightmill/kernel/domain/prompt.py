@@ -15,8 +15,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from nightmill.kernel.domain.ids import digest
 
+_QUOTED = re.compile(r"""['"](.*?)['"]""", re.DOTALL)
 _PART = re.compile(r"^(system|user):[ \t]*\n?", re.MULTILINE)
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
+# equal rows must give equal prompts
+del _ENVIRONMENT.globals["lipsum"], _ENVIRONMENT.filters["random"]
+
+#: what an expression of a template may raise besides Jinja's own errors
+_FAULTS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _REPAIR = (
     "Your answer was not accepted: {problem}. "
@@ -43,44 +49,54 @@ class Prompt:
     system: Template
     user: Template
     variables: frozenset[str]
+    text: str  #: as written
 
     def render(self, fields: dict[str, Any]) -> tuple[ChatMessage, ...]:
         """Messages for one row. Raises `PromptError`."""
-        try:
-            system = self.system.render(fields).strip()
-            user = self.user.render(fields).strip()
-        except TemplateError as error:
-            raise PromptError(f"prompt: {error}") from error
+        system, user = self._rendered(self.system, fields).strip(), self._rendered(self.user, fields).strip()
         head = (ChatMessage(role="system", content=system),) if system else ()
         return (*head, ChatMessage(role="user", content=user))
 
     def prefix(self, fields: dict[str, Any]) -> str:
         """Digest of the part of the prompt that comes first, 16 hex: equal prefixes go together."""
+        return digest(self._rendered(self.system, fields).encode())[:16]
+
+    def _rendered(self, template: Template, fields: dict[str, Any]) -> str:
         try:
-            return digest(self.system.render(fields).encode())[:16]
-        except TemplateError as error:
-            raise PromptError(f"prompt: {error}") from error
+            return template.render(fields)
+        except (TemplateError, *_FAULTS) as error:
+            # only a name that the template itself writes may be told: any other could be the document's
+            quoted = _QUOTED.findall(str(error)) if isinstance(error, TemplateError) else [None]
+            told = all(name is not None and (name in self.text or name.endswith(" object")) for name in quoted)
+            reason = str(error) if told else f"{type(error).__name__} in the template"
+            raise PromptError(f"prompt: {reason}") from error
 
 
 @lru_cache(maxsize=256)
 def parse_prompt(text: str) -> Prompt:
     """Parse a prompt template. Raises `PromptError` with the line of a syntax error."""
-    parts = {"system": "", "user": ""}
-    pieces = _PART.split(text)
-    if len(pieces) == 1:
-        parts["user"] = text
-    elif pieces[0].strip():
-        raise PromptError("prompt, line 1: text before the first 'system:' or 'user:' line")
-    else:
-        for role, body in zip(pieces[1::2], pieces[2::2], strict=True):
-            parts[role] += body
+    parts = _parts(text)
     try:
         names: set[str] = set()
         for body in parts.values():
             names |= meta.find_undeclared_variables(_ENVIRONMENT.parse(body))
-        return Prompt(_template(parts["system"]), _template(parts["user"]), frozenset(names))
+        return Prompt(_template(parts["system"]), _template(parts["user"]), frozenset(names), text)
     except TemplateSyntaxError as error:
         raise PromptError(f"prompt, line {error.lineno}: {error.message}") from error
+
+
+def _parts(text: str) -> dict[str, str]:
+    parts = {"system": "", "user": ""}
+    heads = list(_PART.finditer(text))
+    if not heads:
+        return {**parts, "user": text}
+    if text[: heads[0].start()].strip():
+        raise PromptError("prompt, line 1: text before the first 'system:' or 'user:' line")
+    for head, stop in zip(heads, [*(following.start() for following in heads[1:]), len(text)], strict=True):
+        # empty lines in front, which a rendering drops, make a part's line numbers those of the file
+        above = text.count("\n", 0, head.end()) - parts[head[1]].count("\n")
+        parts[head[1]] += "\n" * above + text[head.end() : stop]
+    return parts
 
 
 def _template(body: str) -> Template:

@@ -1,5 +1,6 @@
 """Types of the config folder: pools, prices, retry and tenants. Read once at start, then passed down frozen."""
 
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -9,10 +10,15 @@ from nightmill.kernel.domain.pipeline import Duration, Frozen, Sensitivity
 
 
 def _nano_per_million(usd: object) -> object:
-    """USD per million tokens as written → nano-USD per million tokens, exactly."""
-    from decimal import Decimal
-
-    return int(Decimal(str(usd)) * 1_000_000_000) if isinstance(usd, int | float | str) else usd
+    """USD per million tokens as written → nano-USD per million tokens, exactly. Raises ValueError."""
+    try:
+        nano = Decimal(str(usd)) * 1_000_000_000
+        exact = int(nano)
+    except (ArithmeticError, ValueError) as error:
+        raise ValueError("write USD per million tokens as a number, for example 0.15") from error
+    if isinstance(usd, bool) or exact != nano:
+        raise ValueError("write USD per million tokens as a number of at most nine decimals, for example 0.15")
+    return exact
 
 
 NanoUsdPerMillion = Annotated[int, BeforeValidator(_nano_per_million), Field(ge=0)]

@@ -24,7 +24,7 @@ _BUSY_POLL_S = 0.02
 
 #: services whose silence stops others are noticed sooner, and commit at once
 _TIMING = {"rate_governor": Timing(session_timeout_ms=2000, transaction_timeout_ms=3000)}
-_PACE = {"rate_governor": Pace(commit_every_ms=20)}
+_PACE = {"rate_governor": Pace(commit_every_ms=20), "ledger": Pace(commit_every_ms=1000)}
 
 
 class _Stop:

@@ -58,10 +58,13 @@ class Suspect:
 
     def _count(self) -> tuple[bytes, int]:
         marked = self._map[:].split(b"\0", 1)[0]
-        before, _, number = self._counts.read_bytes().rpartition(b"\n") if self._counts.exists() else (b"", b"", b"0")
+        counted = self._counts.read_bytes() if self._counts.exists() else b""
+        before, _, number = counted.rpartition(b"\n")
+        # a kill while this file was written leaves it cut: then nobody is under suspicion
+        known = int(number) if number.isdigit() else 0
         if not marked:
-            return before, int(number)
-        kills = int(number) + 1 if before == marked else 1
+            return before, known
+        kills = known + 1 if before == marked else 1
         self._counts.write_bytes(marked + b"\n" + str(kills).encode())
         self._map[0] = 0
         return marked, kills

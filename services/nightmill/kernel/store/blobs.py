@@ -7,6 +7,7 @@ worst a file that nobody names. A local folder, or any fsspec URL (for example S
 import hashlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -16,6 +17,8 @@ import fsspec
 
 from nightmill.kernel.domain.ids import digest
 from nightmill.kernel.runtime.service import Unavailable
+
+_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobMissing(Exception):
@@ -30,10 +33,13 @@ class BlobStore:
         self._local = "file" in self._fs.protocol or "local" in self._fs.protocol
 
     def _path(self, name: str) -> str:
+        # names come from outside too: nothing but a digest may become a path
+        if _NAME.fullmatch(name) is None:
+            raise BlobMissing(f"{name[:80]!r} is not the name of a blob")
         return f"{self._root}/{name[:2]}/{name}"
 
     def exists(self, name: str) -> bool:
-        return bool(self._fs.exists(self._path(name)))
+        return _NAME.fullmatch(name) is not None and bool(self._fs.exists(self._path(name)))
 
     def put(self, data: bytes) -> str:
         """Store `data` durably and return its digest. Raises `Unavailable` when the disk refuses."""
@@ -98,10 +104,12 @@ class BlobStore:
                 self._sync(file)
             self._fs.makedirs(self._path(name()).rsplit("/", 1)[0], exist_ok=True)
             self._fs.mv(temporary, self._path(name()))
-        except OSError as error:
+        except BaseException as error:
             with suppress(OSError):
                 self._fs.rm(temporary)
-            raise self._unavailable(error) from error
+            if isinstance(error, OSError):
+                raise self._unavailable(error) from error
+            raise
 
     def _unavailable(self, error: OSError) -> Unavailable:
         return Unavailable(f"blob store {self._root}: {error.strerror or error}; free space or fix the disk")

@@ -13,23 +13,21 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 import clickhouse_connect
-import pyarrow as pa
 from clickhouse_connect.driver.binding import bind_query
 from clickhouse_connect.driver.exceptions import ClickHouseError, OperationalError
 
 from nightmill.kernel.domain.ids import digest
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.service import Unavailable
+from nightmill.kernel.store.columns import Table, arrow_stream
 
-_NAME = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
+_NAME = re.compile(r"^[a-z0-9_]{1,63}$")
 _CODE = re.compile(r"Code: (\d+)")
 #: engine errors that pass when something outside changes: time, load, memory, disk, network, keeper, read-only tables.
 #: https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp, 2026-11
@@ -38,7 +36,7 @@ _READONLY = 164
 _CONNECT_TIMEOUT_S = 2
 #: shorter than the 10 s of the transaction in which the rows are staged
 _INSERT_TIMEOUT_S = 6
-_READ_TIMEOUT_S = 300
+_READ_TIMEOUT_S = 90
 
 
 class StoreLocked(Exception):
@@ -57,63 +55,6 @@ class QueryFailed(Exception):
         self.code = code
 
 
-class Kind(StrEnum):
-    """How a column's Python values become Arrow; None becomes null, or the default of a column that has no null."""
-
-    TEXT = "text"
-    NUMBER = "number"  #: an integer
-    FLAG = "flag"
-    TIME_MS = "time_ms"  #: epoch milliseconds → DateTime64(3)
-    MINUTE_S = "minute_s"  #: epoch seconds → DateTime
-    NANO_USD = "nano_usd"  #: integer nano-USD → Decimal(18, 9) of USD, exact
-    TAGS = "tags"  #: a list of (name, value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table as its writer sees it: names and kinds in the order of its row tuples."""
-
-    name: str
-    columns: tuple[tuple[str, Kind], ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.columns)
-
-
-def arrow_array(kind: Kind, values: Sequence[Any]) -> pa.Array:
-    """`values` as the Arrow column that ClickHouse reads without loss."""
-    match kind:
-        case Kind.TEXT:
-            return pa.array(values, pa.string())
-        case Kind.NUMBER:
-            return pa.array(values, pa.int64())
-        case Kind.FLAG:
-            return pa.array(values, pa.bool_())
-        case Kind.TIME_MS:
-            return pa.array(values, pa.int64()).cast(pa.timestamp("ms", "UTC"))
-        case Kind.MINUTE_S:
-            return pa.array(values, pa.int64()).cast(pa.timestamp("s", "UTC"))
-        case Kind.NANO_USD:
-            # the same 128-bit integers, read with nine decimals: no Decimal object per row
-            whole = pa.array(values, pa.int64()).cast(pa.decimal128(19, 0))
-            return pa.Array.from_buffers(pa.decimal128(18, 9), len(whole), whole.buffers(), whole.null_count)
-        case Kind.TAGS:
-            return pa.array(values, pa.map_(pa.string(), pa.string()))
-
-
-def arrow_stream(table: Table, rows: Sequence[tuple[Any, ...]]) -> bytes:
-    """Rows as one Arrow IPC stream."""
-    columns = zip(*rows, strict=True)
-    arrays = [arrow_array(kind, values) for (_, kind), values in zip(table.columns, columns, strict=True)]
-    batch = pa.record_batch(arrays, names=list(table.names))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
-
-
 class Form(Protocol):
     """What differs between the embedded engine and a server. Raises `Unavailable`, `StoreError`, `QueryFailed`."""
 
@@ -124,7 +65,10 @@ class Form(Protocol):
     def read(
         self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str | None
     ) -> bytes:
-        """The answer in format `fmt`, or tab-separated without a word about formats to the engine. Safe from any thread; `settings` hold for this query alone."""
+        """The answer in format `fmt`; None: tab-separated, and nothing is added to the query.
+
+        Safe from any thread; `settings` hold for this query alone.
+        """
 
     def close(self) -> None: ...
 
@@ -133,8 +77,12 @@ class EmbeddedForm:
     """chDB over `folder`: `data` is the engine's, beside it lie the lock and the settings with this machine's paths."""
 
     def __init__(self, folder: Path) -> None:
-        import chdb  # an extra; only the owner of an embedded ledger needs it
-
+        try:
+            import chdb  # an extra: 500 MB that only the owner of an embedded ledger needs
+        except ImportError as error:
+            raise StoreError(
+                "the embedded ClickHouse is not installed; install nightmill[embedded], or name a server's URL"
+            ) from error
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock")
         self._chdb = chdb
@@ -263,7 +211,7 @@ class ClickHouse:
 
     def __init__(self, form: Form, database: str) -> None:
         if not _NAME.match(database):
-            raise ValueError(f"database {database!r}: a name of a-z, 0-9 and _, not beginning with a digit")
+            raise ValueError(f"database {database!r}: use at most 63 of a-z, 0-9 and _")
         self.database = database
         self._form = form
         self._migrating = threading.Lock()
@@ -316,7 +264,7 @@ class ClickHouse:
             self._form.insert(table, arrow_stream(table, rows), self.database)
 
     def read(
-        self, sql: str, *, parameters: Mapping[str, Any], settings: Mapping[str, Any], fmt: str = "JSONCompact"
+        self, sql: str, *, parameters: Mapping[str, Any], settings: Mapping[str, Any], fmt: str | None = "JSONCompact"
     ) -> bytes:
         """Answer of one query under `settings`; parameters fill `{name:Type}`.
 

@@ -1,4 +1,9 @@
-"""Reads `schemas/`: every version of every message, its number on the wire, and the types they share."""
+"""Reads `schemas/`: every version of every message, its number on the wire, and the types they share.
+
+A message that holds a type by its name holds version 1 of it, or the version that its `holds` names, for example
+`"holds": {"Usage": 2}`; that goes for all that is inside, too. So a new version of a type changes no published message:
+each that is to hold it gets a new version of its own.
+"""
 
 import json
 import re
@@ -28,9 +33,9 @@ def all_schemas() -> dict[str, dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def shared_types() -> dict[str, dict[str, Any]]:
-    """Types that several messages hold, by full name."""
+    """Every type that several messages hold by `<type>.v<N>`, as written."""
     files = sorted(resource("schemas", "types").glob("*.avsc"))
-    return {f"nightmill.{schema['name']}": schema for schema in (json.loads(f.read_text("utf-8")) for f in files)}
+    return {path.stem: json.loads(path.read_text("utf-8")) for path in files}
 
 
 def newest(stems: list[str]) -> list[str]:
@@ -47,9 +52,12 @@ def newest(stems: list[str]) -> list[str]:
 @lru_cache(maxsize=1)
 def newest_schemas() -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Full names of the newest messages, and every named type they may hold (inline enums pulled out)."""
-    written = {f"nightmill.{all_schemas()[stem]['name']}": all_schemas()[stem] for stem in newest(list(all_schemas()))}
+    written, shared = (
+        {f"nightmill.{files[stem]['name']}": files[stem] for stem in newest(list(files))}
+        for files in (all_schemas(), shared_types())
+    )
     named: dict[str, dict[str, Any]] = {}
-    for full, schema in {**shared_types(), **written}.items():
+    for full, schema in {**shared, **written}.items():
         fields = [{**field, "type": _pull_inline(field["type"], named)} for field in schema.get("fields", ())]
         named[full] = {**schema, "fields": fields} if fields else schema
     return list(written), named
@@ -67,27 +75,31 @@ def _pull_inline(avro: Any, named: dict[str, dict[str, Any]]) -> Any:
 
 def self_contained(stem: str) -> dict[str, Any]:
     """The schema `<message>.v<N>` with every type it names written out at its first use."""
-    inlined: dict[str, Any] = _inline(all_schemas()[stem], set())
+    schema = all_schemas()[stem]
+    inlined: dict[str, Any] = _inline(schema, schema.get("holds", {}), set())
     return inlined
 
 
-def _inline(avro: Any, seen: set[str]) -> Any:
+def _inline(avro: Any, holds: dict[str, int], seen: set[str]) -> Any:
     if isinstance(avro, list):
-        return [_inline(inner, seen) for inner in avro]
+        return [_inline(inner, holds, seen) for inner in avro]
     if isinstance(avro, str) and avro.startswith("nightmill."):
-        return avro if avro in seen else _inline(_definition(avro), seen)
+        name = avro.removeprefix("nightmill.")
+        return avro if avro in seen else _inline(_definitions()[name, holds.get(name, 1)], holds, seen)
     if not isinstance(avro, dict):
         return avro
     if avro["type"] == "array":
-        return {**avro, "items": _inline(avro["items"], seen)}
+        return {**avro, "items": _inline(avro["items"], holds, seen)}
     if avro["type"] in ("record", "enum"):
         seen.add(f"nightmill.{avro['name']}")
     if avro["type"] == "record":
-        fields = [{**field, "type": _inline(field["type"], seen)} for field in avro["fields"]]
+        fields = [{**field, "type": _inline(field["type"], holds, seen)} for field in avro["fields"]]
         return {**avro, "namespace": "nightmill", "fields": fields}
     return avro
 
 
-def _definition(name: str) -> dict[str, Any]:
-    _, named = newest_schemas()
-    return named[name]
+@lru_cache(maxsize=1)
+def _definitions() -> dict[tuple[str, int], dict[str, Any]]:
+    """Messages and shared types by name and version."""
+    files = {**shared_types(), **all_schemas()}
+    return {(schema["name"], int(stem.rsplit(".v", 1)[1])): schema for stem, schema in files.items()}

@@ -21,6 +21,7 @@ class Enum(Frozen):
 
     def check(self, answer: Any, row: Mapping[str, Any] | None) -> Finding | None:
         value = lookup(answer, self.field)
-        if any(value == allowed and type(value) is type(allowed) for allowed in self.values):
+        # as in JSON, 1 equals 1.0, but not true
+        if any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in self.values):
             return None
         return Finding(kind=kind_of(self.otherwise), rule="enum", field=self.field, value=shown(value))

@@ -26,7 +26,8 @@ class Evidence(Frozen):
     def check(self, answer: Any, row: Mapping[str, Any] | None) -> Finding | None:
         found = lookup(answer, self.quote)
         quotes = found if isinstance(found, list) else [found]
-        sources = [_normalised(str(row.get(column) or "")) for column in self.within] if row is not None else []
+        texts = [] if row is None else [row.get(column) for column in self.within]
+        sources = [_normalised(str(text)) for text in texts if text is not None]
         for quote in quotes or [None]:
             wanted = _normalised(quote) if isinstance(quote, str) else ""
             if not wanted or not any(wanted in source for source in sources):

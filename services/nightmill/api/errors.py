@@ -1,0 +1,109 @@
+"""Errors as the api answers them: `{"error": {"code", "message", "remedy"}}`, codes stable, texts for people.
+
+Foreign errors are mapped here, in one table; anything that is not in it is a defect and answered as `internal`.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from nightmill.kernel.runtime.log import LogUnavailable
+from nightmill.kernel.runtime.service import Unavailable
+from nightmill.kernel.store.blobs import BlobMissing
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 80
+
+
+class ApiError(Exception):
+    """A request that is answered with an error; `remedy` is what the caller can do about it."""
+
+    def __init__(self, status: int, code: str, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.remedy = remedy
+
+
+def unknown_job(job_id: str) -> ApiError:
+    return ApiError(404, "unknown_job", f"no job {job_id!r}", "nightmill status lists the jobs")
+
+
+def unknown_dataset(dataset_id: str) -> ApiError:
+    return ApiError(
+        404, "unknown_dataset", f"no dataset {dataset_id!r} has a version", "nightmill status shows jobs and datasets"
+    )
+
+
+def register(app: FastAPI) -> None:
+    """Answer every error of `app` in the one form."""
+
+    @app.exception_handler(ApiError)
+    async def _of_ours(_: Request, error: ApiError) -> JSONResponse:
+        return error_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _of_fields(_: Request, error: RequestValidationError) -> JSONResponse:
+        return error_response(_invalid(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def _of_paths(request: Request, error: HTTPException) -> JSONResponse:
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return error_response(ApiError(error.status_code, "unknown_path", message, "GET /openapi.json lists them"))
+
+    @app.exception_handler(LogUnavailable)
+    async def _of_kafka(_: Request, error: LogUnavailable) -> JSONResponse:
+        remedy = "try again; nightmill ps shows whether the broker runs"
+        return error_response(ApiError(503, "kafka_unavailable", f"Kafka does not answer: {error}", remedy))
+
+    @app.exception_handler(Unavailable)
+    async def _of_stores(_: Request, error: Unavailable) -> JSONResponse:
+        return error_response(ApiError(503, "store_unavailable", str(error), "try again"))
+
+    @app.exception_handler(BlobMissing)
+    async def _of_blobs(_: Request, error: BlobMissing) -> JSONResponse:
+        return error_response(ApiError(410, "blob_missing", str(error), "restore the blob store, or submit it again"))
+
+    @app.exception_handler(Exception)
+    async def _of_defects(request: Request, error: Exception) -> JSONResponse:
+        extra = {"action": "request_failed", "method": request.method, "path": request.url.path}
+        log.error("request failed", extra=extra, exc_info=error)
+        message = f"{type(error).__name__} in the api"
+        return error_response(ApiError(500, "internal", message, "nightmill logs api shows where"))
+
+
+def error_response(error: ApiError) -> JSONResponse:
+    content = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    return JSONResponse(content, status_code=error.status, headers=headers)
+
+
+def _invalid(problems: Sequence[Any]) -> ApiError:
+    return ApiError(
+        422,
+        "invalid",
+        "; ".join(_problem(problem) for problem in problems[:5]),
+        "correct the field; GET /openapi.json describes them all",
+    )
+
+
+def _problem(problem: Any) -> str:
+    parts = [str(part) for part in problem["loc"] if part not in ("body", "query") and "function-" not in str(part)]
+    field = ".".join(parts) or "the body"
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{field}: unknown field"
+        case "missing":
+            return f"{field}: is missing"
+        case "json_invalid":
+            return f"the body is no JSON: {problem['ctx']['error']}"
+    value = repr(problem.get("input"))
+    shown = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
+    return f"{field} = {shown}: {problem['msg']}"

@@ -1,0 +1,155 @@
+"""Routes of jobs: inputs, submission, estimate, status, commands."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Literal
+from uuid import uuid4
+
+from anyio import from_thread, to_thread
+from fastapi import APIRouter, Header, Query, Request
+from starlette.requests import ClientDisconnect
+
+from nightmill.api.board import job_status, job_statuses
+from nightmill.api.desk import At
+from nightmill.api.errors import ApiError, unknown_job
+from nightmill.api.findings import CostAnswer, CostRow
+from nightmill.api.ledger import in_nano_usd
+from nightmill.api.mirror import KeyConflict
+from nightmill.api.models import Commanded, EstimateAnswer, JobList, JobStatus, Submitted, Uploaded
+from nightmill.api.requests import CommandRequest, JobRequest
+from nightmill.api.submission import check_request, make_job
+from nightmill.kernel.domain.ids import batch_id, fields_digest
+from nightmill.kernel.domain.lifecycle import ENDED_BATCH, BatchState, Command, InputFormat
+from nightmill.kernel.wire.messages import JobCommanded
+
+log = logging.getLogger(__name__)
+
+INPUTS_PATH = "/v1/inputs"
+router = APIRouter()
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Name = Annotated[str, Query(min_length=1, max_length=500)]
+
+#: states in which a command would do nothing, and what to do instead
+_VAIN: dict[Command, frozenset[BatchState]] = {
+    Command.CANCEL: ENDED_BATCH,
+    Command.RESUME: frozenset(BatchState) - {BatchState.HELD, BatchState.CANCELLED, BatchState.PARTIAL_FAILED},
+    Command.APPROVE: frozenset(BatchState) - {BatchState.HELD},
+}
+_INSTEAD = {
+    Command.CANCEL: "nightmill status shows how it ended",
+    Command.RESUME: "only a job that is held, cancelled or partly published can be resumed",
+    Command.APPROVE: "only a held job can be approved",
+}
+
+
+@router.post(INPUTS_PATH, status_code=201)
+@router.put(INPUTS_PATH, status_code=201, include_in_schema=False)
+async def upload(request: Request, desk: At, format: InputFormat, name: Name) -> Uploaded:
+    """Store the body as it is; memory is bounded, its length is not."""
+    stream = request.stream()
+
+    def store() -> tuple[str, int]:
+        return desk.blobs.put_stream(_chunks(stream))
+
+    blob, size = await to_thread.run_sync(store)
+    if size == 0:
+        raise ApiError(422, "empty_input", f"{name} is empty", "give a file with rows")
+    log.info("input uploaded", extra={"action": "input_uploaded", "blob": blob, "bytes": size, "format": format.value})
+    return Uploaded(blob=blob, bytes=size)
+
+
+@router.post("/v1/jobs", status_code=201)
+def submit(request: JobRequest, desk: At, key: Key = None) -> Submitted:
+    """Start a job. A repeat with the same Idempotency-Key and content starts nothing and returns the first one's id."""
+    now_ms = desk.now_ms()
+    check_request(request, desk.config, desk.blobs, now_ms)
+    job = make_job(request, desk.blobs.put(request.pipeline.canonical()), key=key, now_ms=now_ms)
+    try:
+        stored = desk.mirror.submit(job, repeatable=key is not None)
+    except KeyConflict as error:
+        message = f"the Idempotency-Key belongs to job {error.job_id}, which asks for something else"
+        raise ApiError(409, "key_conflict", message, "use a new key for a new job") from error
+    log.info("job submitted", extra={"action": "job_submitted", "job_id": stored.job_id})
+    return Submitted(job_id=stored.job_id)
+
+
+@router.post("/v1/estimate")
+def estimate(request: JobRequest, desk: At) -> EstimateAnswer:
+    """Tokens, cost and time of a job; starts and spends nothing."""
+    now_ms = desk.now_ms()
+    check_request(request, desk.config, desk.blobs, now_ms)
+    return desk.estimator.estimate(request, desk.blobs.put(request.pipeline.canonical()), now_ms)
+
+
+@router.get("/v1/jobs")
+def jobs(desk: At, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> JobList:
+    """Jobs, newest first."""
+    board = desk.mirror.board
+    return JobList(jobs=job_statuses(board, desk.results_dir, limit=limit), total=len(board.job_ids()))
+
+
+@router.get("/v1/jobs/{job_id}")
+def status(job_id: str, desk: At) -> JobStatus:
+    """Where a job stands, from views alone."""
+    return _status(desk, job_id)
+
+
+@router.get("/v1/jobs/{job_id}/cost")
+def cost(job_id: str, desk: At, by: Literal["stage", "model", "cause"] = "stage") -> CostAnswer:
+    """What a job's calls cost, from the ledger."""
+    _status(desk, job_id)
+    rows = [CostRow.model_validate(in_nano_usd(r)) for r in desk.ledger.named(f"job_cost_by_{by}", {"job_id": job_id})]
+    return CostAnswer(
+        job_id=job_id,
+        by=by,
+        rows=rows,
+        cost_nano_usd=sum(row.cost_nano_usd or 0 for row in rows),
+        unknown_calls=sum(row.unknown_calls for row in rows),
+    )
+
+
+@router.post("/v1/jobs/{job_id}/{command}", status_code=202)
+def command(
+    job_id: str, command: Command, desk: At, request: CommandRequest | None = None, key: Key = None
+) -> Commanded:
+    """Ask the publisher to cancel, resume or approve a job. A repeat with the same Idempotency-Key acts once."""
+    known = _status(desk, job_id)
+    if known.state in _VAIN[command]:
+        raise ApiError(409, "wrong_state", f"job {job_id} is {known.state.value}", _INSTEAD[command])
+    asked = request or CommandRequest()
+    command_id = uuid4().hex if key is None else fields_digest(job_id, command, key).hex()[:32]
+    order = JobCommanded(
+        command_id=command_id,
+        job_id=job_id,
+        batch_id=batch_id(job_id),
+        dataset_id=known.dataset_id,
+        command=command,
+        actor=asked.actor,
+        reason=asked.reason,
+        commanded_at_ms=desk.now_ms(),
+    )
+    desk.mirror.command(order)
+    extra = {"action": "job_commanded", "job_id": job_id, "command": command.value, "command_id": command_id}
+    log.info("job commanded", extra=extra)
+    return Commanded(job_id=job_id, command=command, command_id=command_id)
+
+
+def _status(desk: At, job_id: str) -> JobStatus:
+    found = job_status(desk.mirror.board, job_id, desk.results_dir)
+    if found is None:
+        raise unknown_job(job_id)
+    return found
+
+
+def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+    """The body's pieces, for a thread that stores them."""
+
+    async def following() -> bytes | None:
+        return await anext(stream, None)
+
+    try:
+        while (chunk := from_thread.run(following)) is not None:
+            yield chunk
+    except ClientDisconnect as error:
+        raise ConnectionAbortedError("the upload was broken off") from error

@@ -1,0 +1,1 @@
+"""The command `nightmill`: a thin user of the client and of the laptop."""

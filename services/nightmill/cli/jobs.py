@@ -1,0 +1,225 @@
+"""Verbs that start jobs and move them: run, estimate, status, cancel, resume, approve."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightmill.cli.options import (
+    Budget,
+    Deadline,
+    Home,
+    Input,
+    JobId,
+    Json,
+    Limit,
+    Pipeline,
+    Reason,
+    SkipBadRows,
+    Tenant,
+)
+
+if TYPE_CHECKING:
+    from nightmill.api.models import EstimateAnswer, JobStatus
+    from nightmill.api.requests import JobRequest
+    from nightmill.client import Client
+
+
+def register(app: typer.Typer) -> None:
+    for verb in (run, estimate, status, cancel, resume, approve):
+        app.command()(verb)
+
+
+def run(
+    pipeline: Pipeline,
+    input: Input,
+    limit: Limit = None,
+    deadline: Deadline = None,
+    budget_usd: Budget = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before money is spent.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit and return.")] = False,
+    skip_bad_rows: SkipBadRows = False,
+    tenant: Tenant = "default",
+    json: Json = False,
+    home: Home = None,
+) -> None:
+    """Run a pipeline over an input and follow it to its end."""
+    from nightmill.cli.follow import follow
+    from nightmill.client import Client
+
+    with Client(home) as client:
+        request = client.request(
+            pipeline,
+            input,
+            limit=limit,
+            deadline=deadline,
+            budget_usd=budget_usd,
+            skip_bad_rows=skip_bad_rows,
+            tenant=tenant,
+        )
+        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            _ask(client, request)
+        job = client.submit(request)
+        if detach:
+            _show(job.status(), json=json, ended=False)
+            return
+        print(f"job {job.job_id}", file=sys.stderr, flush=True)
+        _end(follow(job), json=json)
+
+
+def estimate(
+    pipeline: Pipeline,
+    input: Input,
+    limit: Limit = None,
+    deadline: Deadline = None,
+    budget_usd: Budget = None,
+    skip_bad_rows: SkipBadRows = False,
+    tenant: Tenant = "default",
+    json: Json = False,
+    home: Home = None,
+) -> None:
+    """Tokens, cost and time of a run, before anything is spent."""
+    from nightmill.client import Client
+
+    with Client(home) as client:
+        request = client.request(
+            pipeline,
+            input,
+            limit=limit,
+            deadline=deadline,
+            budget_usd=budget_usd,
+            skip_bad_rows=skip_bad_rows,
+            tenant=tenant,
+        )
+        answer = client.estimate(request)
+    print(answer.model_dump_json() if json else _estimate_text(answer))
+    if answer.refusal is not None:
+        raise typer.Exit(2)
+
+
+def status(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job; else all.")] = None,
+    json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
+    home: Home = None,
+) -> None:
+    """Where jobs stand. Works while ClickHouse is down."""
+    from nightmill.client import Client
+
+    with Client(home) as client:
+        if job is None:
+            listed = client.jobs()
+            print(listed.model_dump_json() if json else _list_text(listed.jobs))
+            return
+        if watch:
+            from nightmill.cli.follow import follow
+
+            _end(follow(client.job(job)), json=json)
+        _show(client.job(job).status(), json=json, ended=False)
+
+
+def cancel(job: JobId, reason: Reason = None, json: Json = False, home: Home = None) -> None:
+    """End a job. What was paid for is kept; resume goes on from there."""
+    from nightmill.client import Client
+
+    with Client(home) as client:
+        _show(client.job(job).cancel(reason), json=json, ended=False)
+
+
+def resume(job: JobId, reason: Reason = None, json: Json = False, home: Home = None) -> None:
+    """Go on with a job that was held, cancelled or published in part; follow it with status --watch."""
+    from nightmill.client import Client
+
+    with Client(home) as client:
+        _show(client.job(job).resume(reason), json=json, ended=False)
+
+
+def approve(job: JobId, reason: Reason = None, json: Json = False, home: Home = None) -> None:
+    """Publish a held job although a gate objects."""
+    from nightmill.client import Client
+
+    with Client(home) as client:
+        _show(client.job(job).approve(reason), json=json, ended=False)
+
+
+def _ask(client: "Client", request: "JobRequest") -> None:
+    """On a terminal: say what it costs before it is spent, and ask when that is more than nothing."""
+    answer = client.estimate(request)
+    print(_estimate_text(answer), file=sys.stderr, flush=True)
+    if answer.refusal is not None:
+        raise typer.Exit(2)
+    if answer.worst_cost_nano_usd == 0:
+        return
+    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        print("nothing was started", file=sys.stderr)
+        raise typer.Exit(4)
+
+
+def _end(status: "JobStatus", *, json: bool) -> None:
+    """Show how a job ended, and end the process with its exit code."""
+    from nightmill.cli.text import EXIT_CODES
+
+    _show(status, json=json, ended=True)
+    raise typer.Exit(EXIT_CODES[status.state])
+
+
+def _show(status: "JobStatus", *, json: bool, ended: bool) -> None:
+    from nightmill.cli.text import next_commands, summary
+
+    if json:
+        print(status.model_dump_json())
+        return
+    print(summary(status))
+    commands = next_commands(status)
+    if commands:
+        print("next:" if ended else "you can:")
+        print("\n".join(f"  {command}" for command in commands))
+
+
+def _list_text(jobs: "list[JobStatus]") -> str:
+    from nightmill.cli.text import moment, spent_cost, table
+
+    if not jobs:
+        return "no jobs yet; nightmill run licence-audit --input distributions"
+    rows = [
+        (
+            each.job_id,
+            each.state.value,
+            f"{each.settled:,}/{'?' if each.planned is None else f'{each.planned:,}'}",
+            spent_cost(each.spent),
+            moment(each.submitted_at_ms),
+            each.reason or "",
+        )
+        for each in jobs
+    ]
+    return table(("JOB", "STATE", "ITEMS", "COST", "SUBMITTED", "REASON"), rows)
+
+
+def _estimate_text(answer: "EstimateAnswer") -> str:
+    from nightmill.cli.text import cost, duration, table
+
+    lines = [
+        f"items     {answer.items:,}" + (f", and {answer.refused_rows:,} bad rows" if answer.refused_rows else ""),
+        f"tokens    {answer.input_tokens:,} in, {answer.output_tokens:,} out",
+        f"cost      about {cost(answer.expected_cost_nano_usd, 0)}, at most {cost(answer.worst_cost_nano_usd, 0)}"
+        f" (prices of {answer.price_version})",
+        f"time      about {duration(answer.duration_s)}",
+    ]
+    rows = [
+        (
+            pool.lane,
+            pool.pool,
+            pool.model,
+            cost(pool.expected_cost_nano_usd, 0),
+            cost(pool.worst_cost_nano_usd, 0),
+            duration(pool.duration_s),
+            pool.limited_by,
+        )
+        for pool in answer.pools
+    ]
+    lines.append(table(("LANE", "POOL", "MODEL", "EXPECTED", "AT MOST", "TIME", "LIMITED BY"), rows))
+    lines += [f"bad row   {problem.place}: {problem.reason}" for problem in answer.problems]
+    if answer.refusal is not None:
+        lines.append(f"it would be refused: {answer.refusal.message}")
+    return "\n".join(lines)

@@ -1,0 +1,237 @@
+"""Verbs of the laptop and of single processes: up, down, ps, logs, doctor, service, provider-simulator."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from nightmill.cli.options import Home, Json
+
+_NOT_RUNNING = 5
+_BAD_INPUT = 2
+_FOLLOW_S = 0.3
+
+Kafka = Annotated[str, typer.Option("--kafka", help="local, docker, or HOST:PORT of a broker that runs.")]
+ConfigFolder = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="NIGHTMILL_CONFIG", help="Folder with pools, prices, retry and tenants."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    for verb in (up, down, ps, logs, doctor, service):
+        app.command()(verb)
+    app.command("provider-simulator")(provider_simulator)
+
+
+def up(
+    detach: Annotated[bool, typer.Option("--detach", help="Return when everything is ready.")] = False,
+    kafka: Kafka = "local",
+    home: Home = None,
+    config: ConfigFolder = None,
+) -> None:
+    """Start Kafka, every service and the local model, and keep them running."""
+    from nightmill.local.up import UpOptions, up
+
+    folder = _config_folder(config)
+    options = UpOptions(
+        create_topics=_create_topics,
+        home=home,
+        kafka=kafka,
+        config=None if config is None else folder,
+        detach=detach,
+        environment={name: value for name, value in os.environ.items() if name.startswith("NIGHTMILL_")},
+        local_model=_wants_local_model(folder),
+        embedded_ledger="NIGHTMILL_CLICKHOUSE" not in os.environ,
+        api_port=_api_port(),
+    )
+    raise typer.Exit(up(options))
+
+
+def down(home: Home = None) -> None:
+    """Stop everything in order; nothing is lost, up goes on with unfinished jobs."""
+    from nightmill.local.up import down
+
+    raise typer.Exit(down(home))
+
+
+def ps(json: Json = False, home: Home = None) -> None:
+    """The processes and whether they are ready."""
+    from nightmill.cli.text import duration, table
+    from nightmill.local.home import Home as HomeFolder
+    from nightmill.local.home import default_root
+    from nightmill.local.status import ps, running_state
+
+    folder = HomeFolder(root=(home or default_root()).expanduser().absolute())
+    state, processes = running_state(folder), ps(folder)
+    if json:
+        _print_json(
+            {
+                "running": state is not None,
+                "phase": None if state is None else state.phase.value,
+                "kafka": None if state is None else state.kafka,
+                "api_port": None if state is None else state.api_port,
+                "processes": [{**asdict(each), "alive": each.alive} for each in processes],
+            }
+        )
+    elif state is None:
+        print(f"nothing runs in {folder.root}; nightmill up --detach")
+    else:
+        now_ms = time.time_ns() // 1_000_000
+        rows = [
+            (
+                each.name,
+                "ready" if each.ready else "starting" if each.alive else "down",
+                each.pid,
+                each.restarts,
+                duration((now_ms - each.since_ms) / 1000),
+            )
+            for each in processes
+        ]
+        print(table(("PROCESS", "STATE", "PID", "RESTARTS", "SINCE"), rows))
+        print(f"{state.phase.value}: Kafka at {state.kafka}, api at http://127.0.0.1:{state.api_port}")
+    if state is None:
+        raise typer.Exit(_NOT_RUNNING)
+
+
+def logs(
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="A name that ps prints, or: supervisor")],
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1)] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    home: Home = None,
+) -> None:
+    """The end of a process's log."""
+    from nightmill.client.errors import BadInput
+    from nightmill.local.children import log_path
+    from nightmill.local.home import Home as HomeFolder
+    from nightmill.local.home import default_root
+
+    folder = HomeFolder(root=(home or default_root()).expanduser().absolute())
+    path = log_path(folder, service.replace("-", "_"))
+    if "/" in service or not path.is_file():
+        known = sorted(file.stem for file in folder.logs.glob("*.log")) + ["broker"] * folder.broker.is_dir()
+        remedy = f"there are: {', '.join(known)}" if known else "nightmill up --detach"
+        raise BadInput(f"{folder.root}: no log of {service!r}", remedy)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        print("".join(file.readlines()[-lines:]), end="", flush=True)
+        if follow:
+            _go_on(file)
+
+
+def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = None, json: Json = False) -> None:
+    """Look at this machine and say what to do before up."""
+    from nightmill.local.doctor import fatal_checks, run_doctor
+
+    checks = run_doctor(
+        home,
+        kafka=kafka,
+        local_model=_wants_local_model(_config_folder(config)),
+        embedded_ledger="NIGHTMILL_CLICKHOUSE" not in os.environ,
+    )
+    fatal = fatal_checks(checks)
+    if json:
+        _print_json({"ok": not fatal, "checks": [asdict(check) for check in checks]})
+    else:
+        print("\n".join(check.line() for check in checks))
+    if fatal:
+        raise typer.Exit(_BAD_INPUT)
+
+
+def service(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="planner, dispatcher, … or api")],
+) -> None:
+    """One service in the foreground, set by NIGHTMILL_* variables: for containers and systemd."""
+    from importlib import import_module
+
+    from nightmill.client.errors import BadInput
+    from nightmill.kernel.runtime.observe import configure_logging
+    from nightmill.kernel.runtime.settings import read_settings
+    from nightmill.local.up import SERVICES
+
+    room = name.replace("-", "_")
+    if room not in SERVICES:
+        raise BadInput(f"no service {name!r}", f"there are: {', '.join(SERVICES)}")
+    settings = read_settings(os.environ)
+    configure_logging()
+    if room == "api":
+        from nightmill.api.run import run_api
+
+        raise typer.Exit(run_api(settings))
+    from nightmill.kernel.runtime.process import run_service
+
+    raise typer.Exit(run_service(import_module(f"nightmill.{room}.run").build(settings), settings))
+
+
+def provider_simulator(
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one")] = 8399,
+    scenario: Annotated[Path | None, typer.Option("--scenario", help="Faults, answers, latency and limits.")] = None,
+    port_file: Annotated[Path | None, typer.Option("--port-file", help="Where to write the port.")] = None,
+) -> None:
+    """A provider without keys or cost: OpenAI-compatible, deterministic, with faults by rule and a bill."""
+    from nightmill.client.errors import BadInput
+    from nightmill.provider_simulator.run import CannotStart, run_simulator
+
+    try:
+        run_simulator(host="127.0.0.1", port=port, scenario=scenario, port_file=port_file)
+    except CannotStart as error:
+        raise BadInput(str(error)) from error
+
+
+def _create_topics(bootstrap: str, environment: Mapping[str, str]) -> None:
+    from nightmill.kernel.runtime.kafka.admin import create_topics
+    from nightmill.kernel.runtime.settings import SettingsError, read_settings
+
+    settings = read_settings(environment)
+    try:
+        create_topics(bootstrap, settings.namespace, settings.partitions)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _config_folder(given: Path | None) -> Path:
+    from nightmill.kernel.runtime.settings import read_settings
+
+    return read_settings(os.environ).config_dir if given is None else given.expanduser().absolute()
+
+
+def _wants_local_model(folder: Path) -> bool:
+    """Whether a pool is served by this machine's model. Reads the config folder; raises `SettingsError`."""
+    from nightmill.kernel.runtime.settings import load_config
+
+    return any(pool.base_url == "local-model" for pool in load_config(folder).pools.values())
+
+
+def _api_port() -> int:
+    """The port that was asked for, else the usual one when it is free, else any."""
+    from nightmill.api.run import PREFERRED_PORT
+    from nightmill.kernel.runtime.settings import SettingsError
+    from nightmill.local.processes import port_is_free
+
+    asked = os.environ.get("NIGHTMILL_API_PORT")
+    if asked is None:
+        return PREFERRED_PORT if port_is_free(PREFERRED_PORT) else 0
+    if not asked.isdecimal():
+        raise SettingsError(f"NIGHTMILL_API_PORT = {asked!r}: expected a port number")
+    return int(asked)
+
+
+def _go_on(file: IO[str]) -> None:
+    """Print what is appended, until Ctrl-C."""
+    while True:
+        text = file.read()
+        if text:
+            print(text, end="", flush=True)
+        else:
+            time.sleep(_FOLLOW_S)
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    json.dump(value, sys.stdout)
+    print()

@@ -1,0 +1,25 @@
+"""Options and arguments that several verbs share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", envvar="NIGHTMILL_HOME", help="Folder of the installation; else the user's data folder."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with stable keys.")]
+Pipeline = Annotated[str, typer.Argument(help="Folder with a pipeline.yaml, or a name that ships with nightmill.")]
+Input = Annotated[
+    str, typer.Option("--input", help="JSONL, CSV or Parquet file, a folder of text files, or: distributions")
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N rows.")]
+Deadline = Annotated[str | None, typer.Option("--deadline", help="From now: 90s, 15m, 6h or 2d.")]
+Budget = Annotated[str | None, typer.Option("--budget-usd", help="The most that may be spent.")]
+SkipBadRows = Annotated[
+    bool, typer.Option("--skip-bad-rows", help="Record broken rows as rejected instead of refusing the job.")
+]
+Tenant = Annotated[str, typer.Option("--tenant", help="Who pays.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as run and status print it.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Kept with the command.")]

@@ -1,0 +1,172 @@
+"""Words and figures for people (pure). Money is integer nano-USD; an unknown cost is said to be unknown, never 0."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from nightmill.api.models import JobStatus, Spent
+from nightmill.client.progress import Progress
+from nightmill.kernel.domain.lifecycle import BatchState
+
+_NANO = 1_000_000_000
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
+EXIT_CODES = {
+    BatchState.PUBLISHED: 0,
+    BatchState.PARTIAL_FAILED: 0,  # readers see it, as the pipeline or a person allowed
+    BatchState.REFUSED: 2,
+    BatchState.HELD: 3,
+    BatchState.CANCELLED: 4,
+}
+
+
+def usd(nano: int) -> str:
+    """An amount, exact: at least two decimals, no trailing zeros after them."""
+    sign = "-" if nano < 0 else ""
+    whole, rest = divmod(abs(nano), _NANO)
+    digits = f"{rest:09d}".rstrip("0").ljust(2, "0")
+    return f"{sign}{whole:,}.{digits} USD"
+
+
+def cost(known_nano: int | None, unknown: int) -> str:
+    """A cost of which a part may be unknown."""
+    attempts = f"unknown ({unknown:,} attempt{'s' if unknown != 1 else ''})"
+    if not unknown:
+        return "unknown" if known_nano is None else usd(known_nano)
+    return f"{usd(known_nano)} + {attempts}" if known_nano else attempts
+
+
+def spent_cost(spent: Spent) -> str:
+    return cost(spent.cost_nano_usd, spent.unknown_attempts)
+
+
+def duration(seconds: float) -> str:
+    """A time span in its two greatest units."""
+    whole = round(seconds)
+    if whole < _MINUTE_S:
+        return f"{max(whole, 0)} s"
+    if whole < _HOUR_S:
+        return f"{whole // _MINUTE_S} min {whole % _MINUTE_S} s"
+    if whole < _DAY_S:
+        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"
+    return f"{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S} h"
+
+
+def moment(at_ms: int) -> str:
+    """A time, UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Aligned columns; numbers to the right."""
+    cells = [[("" if cell is None else str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max([len(name), *(len(row[index]) for row in cells)]) for index, name in enumerate(head)]
+    numeric = [
+        bool(rows) and all(isinstance(row[index], int | float) or row[index] is None for row in rows)
+        for index in range(len(head))
+    ]
+
+    def line(values: Sequence[str]) -> str:
+        padded = [
+            value.rjust(width) if right else value.ljust(width)
+            for value, width, right in zip(values, widths, numeric, strict=True)
+        ]
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(head), *(line(row) for row in cells)])
+
+
+def progress_line(progress: Progress) -> str:
+    """How far a job is, in one line."""
+    status = progress.status
+    parts = [status.state.value]
+    if status.planned is None:
+        parts.append(f"{status.read_rows:,} rows read")
+        return "  ".join(parts)
+    parts.append(f"{status.settled:,}/{status.planned:,} items")
+    if progress.items_per_s is not None:
+        parts.append(f"{progress.items_per_s:,.1f}/s")
+    parts.append(f"spent {spent_cost(status.spent)}")
+    if status.budget_left_nano_usd is not None:
+        parts.append(f"left {usd(status.budget_left_nano_usd)}")
+    if progress.left_s is not None:
+        parts.append(f"about {duration(progress.left_s)} to go")
+    return "  ".join(parts)
+
+
+def summary(status: JobStatus) -> str:
+    """A job at its end, or as it stands: figures, place, reason."""
+    counts, spent = status.counts, status.spent
+    lines = [f"{status.job_id}: {_headline(status)}"]
+    if status.reason:
+        lines.append(f"  reason    {status.reason}")
+    if status.planned is not None and status.state is not BatchState.REFUSED:
+        ends = (
+            f"{counts.accepted:,} accepted, {counts.rejected:,} rejected, {counts.dead_letter:,} dead letters, "
+            f"{counts.in_review:,} in review, {counts.cancelled:,} cancelled"
+        )
+        lines.append(f"  items     {status.settled:,} of {status.planned:,} settled: {ends}; {counts.reused:,} reused")
+    if status.refused_rows:
+        lines.append(f"  bad rows  {status.refused_rows:,} refused at planning")
+    if status.gold is not None and status.gold.compared:
+        share = status.gold.right / status.gold.compared
+        lines.append(f"  accuracy  {share:.3f} against gold: {status.gold.right:,} of {status.gold.compared:,} right")
+    if status.planned is not None and status.state is not BatchState.REFUSED:
+        lines += [
+            f"  calls     {spent.attempts:,}, of these {spent.retries:,} retries, {spent.repairs:,} repairs",
+            f"  tokens    {spent.input_tokens:,} in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out",
+            f"  cost      {spent_cost(spent)}{_of_budget(status)}",
+        ]
+    ended_ms = status.ended_at_ms or status.updated_at_ms
+    lines.append(f"  time      {duration((ended_ms - status.submitted_at_ms) / 1000)}")
+    if status.location is not None:
+        lines.append(f"  results   {status.location}")
+    return "\n".join(lines)
+
+
+def next_commands(status: JobStatus) -> list[str]:
+    """What a person may want to type next."""
+    job = status.job_id
+    match status.state:
+        case BatchState.PUBLISHED | BatchState.PARTIAL_FAILED:
+            wrong = "SELECT source_id, outcome, rule, value FROM items WHERE job_id = '" + job + "' LIMIT 20"
+            again = [f"nightmill resume {job}"] if status.state is BatchState.PARTIAL_FAILED else []
+            return [
+                f"nightmill results {job} --format csv",
+                f"nightmill cost {job} --by cause",
+                f"nightmill versions {status.dataset_id}",
+                f'nightmill sql "{wrong}"',
+                *again,
+            ]
+        case BatchState.HELD:
+            return [
+                f"nightmill results {job} --staged",
+                f"nightmill approve {job}",
+                f"nightmill resume {job}",
+                f"nightmill cancel {job}",
+            ]
+        case BatchState.CANCELLED:
+            return [f"nightmill resume {job}", f"nightmill results {job} --staged"]
+        case BatchState.REFUSED:
+            return []
+        case _:
+            return [f"nightmill status {job} --watch", f"nightmill cancel {job}"]
+
+
+def _headline(status: JobStatus) -> str:
+    match status.state:
+        case BatchState.PUBLISHED:
+            return f"published as version {status.version} of {status.dataset_id}"
+        case BatchState.PARTIAL_FAILED:
+            return f"published in part as version {status.version} of {status.dataset_id}"
+        case BatchState.REFUSED:
+            return "refused, nothing was started"
+        case BatchState.HELD:
+            return "held, a person must decide"
+        case _:
+            return status.state.value
+
+
+def _of_budget(status: JobStatus) -> str:
+    if status.budget_nano_usd is None or status.budget_left_nano_usd is None:
+        return ""
+    return f" of {usd(status.budget_nano_usd)}, left {usd(status.budget_left_nano_usd)}"

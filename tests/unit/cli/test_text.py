@@ -1,0 +1,129 @@
+"""Words and figures for people."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightmill.api.models import Counts, Gold, JobStatus, Spent
+from nightmill.cli.text import EXIT_CODES, cost, duration, next_commands, progress_line, summary, table, usd
+from nightmill.client.progress import STOPPED, Progress
+from nightmill.kernel.domain.lifecycle import BatchState
+
+JOB = "default.label.20260101-000000-aa"
+
+
+def status(state: BatchState = BatchState.PUBLISHED, **fields: object) -> JobStatus:
+    base = JobStatus(
+        job_id=JOB, dataset_id="default.label", tenant="default", pipeline="label", state=state, reason=None,
+        generation=1, input_name="x", read_rows=1_200, planned=100, refused_rows=0, settled=99,
+        counts=Counts(accepted=90, rejected=4, dead_letter=3, in_review=2, reused=10),
+        spent=Spent(attempts=120, retries=7, repairs=5, input_tokens=12_345, cached_tokens=345, output_tokens=678,
+                    cost_nano_usd=12_300_000, unknown_attempts=2),
+        expected_cost_nano_usd=None, worst_cost_nano_usd=None, budget_nano_usd=1_000_000_000,
+        budget_left_nano_usd=987_700_000, gold=Gold(compared=80, right=60), version=3, location="/home/x/results/v3",
+        priority=0, tags={}, submitted_at_ms=1_000, deadline_at_ms=None, ended_at_ms=76_000, updated_at_ms=76_000,
+    )  # fmt: skip
+    return base.model_copy(update=fields)
+
+
+@pytest.mark.parametrize(
+    ("nano", "text"),
+    [
+        (0, "0.00 USD"),
+        (1, "0.000000001 USD"),
+        (1_500_000_000, "1.50 USD"),
+        (12_300_000, "0.0123 USD"),
+        (1_234_567_000_000_000, "1,234,567.00 USD"),
+        (-5_000_000, "-0.005 USD"),
+    ],
+)
+def test_money(nano: int, text: str) -> None:
+    assert usd(nano) == text
+
+
+@given(st.integers(min_value=-(10**18), max_value=10**18))
+def test_money_is_exact(nano: int) -> None:
+    """P4: what is printed reads back as the same integer."""
+    whole, _, part = usd(nano).removesuffix(" USD").replace(",", "").replace("-", "").partition(".")
+    assert int(whole + part.ljust(9, "0")) == abs(nano)
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "text"),
+    [
+        (0, 0, "0.00 USD"),
+        (None, 0, "unknown"),
+        (0, 1, "unknown (1 attempt)"),
+        (None, 3, "unknown (3 attempts)"),
+        (5_000_000, 2, "0.005 USD + unknown (2 attempts)"),
+    ],
+)
+def test_an_unknown_cost_is_never_zero(known: int | None, unknown: int, text: str) -> None:
+    """P4"""
+    assert cost(known, unknown) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (59.4, "59 s"), (61, "1 min 1 s"), (3_725, "1 h 2 min"), (90_000, "1 d 1 h"), (-3, "0 s")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_progress_line() -> None:
+    """90 + 4 + 3 + 2 = 99 settled."""
+    line = progress_line(Progress(status=status(BatchState.RUNNING), items_per_s=12.34, left_s=65.0))
+    assert line == (
+        "running  99/100 items  12.3/s  spent 0.0123 USD + unknown (2 attempts)  left 0.9877 USD  about 1 min 5 s to go"
+    )
+    planning = Progress(status=status(BatchState.PLANNING, planned=None), items_per_s=None, left_s=None)
+    assert progress_line(planning) == "planning  1,200 rows read"
+
+
+def test_a_summary_has_every_figure() -> None:
+    text = summary(status())
+    for part in (
+        "published as version 3 of default.label",
+        "90 accepted, 4 rejected, 3 dead letters, 2 in review, 0 cancelled; 10 reused",
+        "0.750 against gold: 60 of 80 right",
+        "120, of these 7 retries, 5 repairs",
+        "12,345 in (345 cached), 678 out",
+        "0.0123 USD + unknown (2 attempts) of 1.00 USD, left 0.9877 USD",
+        "1 min 15 s",
+        "/home/x/results/v3",
+    ):
+        assert part in text
+
+
+def test_a_refused_job_says_why_and_nothing_more() -> None:
+    text = summary(status(BatchState.REFUSED, reason="budget: too small", location=None, gold=None, version=None))
+    assert "refused, nothing was started" in text
+    assert "budget: too small" in text
+    assert "cost" not in text
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "command"),
+    [
+        (BatchState.PUBLISHED, 0, f"nightmill results {JOB} --format csv"),
+        (BatchState.PARTIAL_FAILED, 0, f"nightmill resume {JOB}"),
+        (BatchState.HELD, 3, f"nightmill approve {JOB}"),
+        (BatchState.CANCELLED, 4, f"nightmill resume {JOB}"),
+    ],
+)
+def test_ends(state: BatchState, code: int, command: str) -> None:
+    """E11: the exit code of each end, and what to type next."""
+    assert EXIT_CODES[state] == code
+    assert command in next_commands(status(state))
+
+
+def test_every_stop_has_an_exit_code() -> None:
+    assert EXIT_CODES.keys() == STOPPED
+    assert EXIT_CODES[BatchState.REFUSED] == 2
+
+
+def test_a_table_is_aligned() -> None:
+    text = table(("NAME", "N"), [("a", 1), ("long name", 1_000), (None, 5)])
+    assert text.splitlines() == ["NAME          N", "a             1", "long name  1000", "              5"]
+    assert table(("NAME",), []) == "NAME"
