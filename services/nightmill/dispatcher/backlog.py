@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from nightmill.dispatcher.rate import AnswerRate
 from nightmill.kernel.domain.lifecycle import ItemState
 from nightmill.kernel.runtime.service import Index, TableReader
 from nightmill.kernel.wire.messages import ItemStateRow
@@ -96,6 +97,10 @@ class Backlog:
     """What one open partition has to do."""
 
     def __init__(self, items: TableReader[ItemStateRow]) -> None:
+        #: how fast each pool answers
+        self.rate = AnswerRate()
+        #: ready items by the batch that leads them
+        self.ready: Counter[str] = Counter(row.waiters[0].batch_id for row in items.index("ready"))
         #: unanswered items by pool
         self.outstanding: Counter[str] = Counter(row.pool or "" for row in items.index("shard"))
         #: (pool, batch) of every queue that may hold ready items, with the turn it was last taken from
@@ -113,6 +118,11 @@ class Backlog:
         """A row was put in the place of another."""
         if before is not None and before.state is ItemState.DISPATCHED:
             self.outstanding[before.pool or ""] -= 1
+            self.rate.answered(before.pool or "")
+        if before is not None and _is_ready(before):
+            self.ready[before.waiters[0].batch_id] -= 1
+        if _is_ready(after):
+            self.ready[after.waiters[0].batch_id] += 1
         if after.state is ItemState.DISPATCHED:
             self.outstanding[after.pool or ""] += 1
         elif _is_ready(after):

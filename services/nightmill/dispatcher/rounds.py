@@ -67,6 +67,7 @@ class Rounds:
     def tick(self, backlog: Backlog, items: Items, now_ms: int) -> Decision:
         """At most about a thousand rows' worth of decisions."""
         changes = _Changes()
+        backlog.rate.turn(now_ms)
         if backlog.next_due_ms <= now_ms:
             self._wake(backlog, items, changes, now_ms)
         if backlog.queues:
@@ -143,7 +144,7 @@ class Rounds:
     def _dispatch(
         self, pool: str, queues: list[Queue], backlog: Backlog, items: Items, changes: _Changes, now_ms: int
     ) -> None:
-        limit = self._limits[pool]
+        limit = backlog.rate.most_outstanding(pool, self._limits[pool])
         room = min(limit - backlog.outstanding[pool], changes.room)
         if room < worth_dispatching(limit):
             return

@@ -29,7 +29,7 @@ from nightmill.dispatcher.judge import (
 from nightmill.dispatcher.outcome import Change
 from nightmill.dispatcher.quarantine import plan_of
 from nightmill.dispatcher.rounds import Rounds
-from nightmill.kernel.domain.lifecycle import ItemState, VerdictKind
+from nightmill.kernel.domain.lifecycle import ControlState, ItemState, VerdictKind
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, View, Wait
@@ -48,6 +48,9 @@ from nightmill.kernel.wire.messages import (
 from nightmill.kernel.wire.topics import ATTEMPT_JUDGED, ITEM_PLANNED
 
 log = logging.getLogger(__name__)
+
+#: ready items of a batch that are held in memory, a partition; more stay in the log, and the planner sees the lag
+_MOST_READY = 50_000
 
 
 class Dispatcher(Service):
@@ -91,6 +94,8 @@ class Dispatcher(Service):
             return Wait(f"batch-controlled of {planned.batch_id} generation {planned.generation} is not here yet")
         if fence.standing(planned.generation, control) is fence.Standing.DEAD:
             return NOTHING
+        if control.state is ControlState.RUNNING and self._backlogs[part.number].ready[planned.batch_id] >= _MOST_READY:
+            return Wait(f"{_MOST_READY} items of {planned.batch_id} are ready and wait for their pools")
         row = part.table(ItemStateRow).get(planned.item_key)
         match items.classify(row, planned):
             case Admission.REPEATED:

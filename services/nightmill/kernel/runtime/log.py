@@ -6,7 +6,7 @@ Topic names are the installation's own (prefix included by the implementation); 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -63,10 +63,15 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What changed in a poll: partition numbers gained and lost (all topics of a session are co-partitioned)."""
+    """What changed in a poll: partition numbers gained and lost (all topics of a session are co-partitioned).
+
+    `starts` tells for each gained place the committed position, or its first offset where nothing was committed; it
+    was read after any pending transaction of a dead predecessor had ended.
+    """
 
     gained: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    starts: Mapping[Place, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,6 @@ class Session(Protocol):
 
     def seek(self, place: Place, offset: int) -> None:
         """The next poll brings `offset` first."""
-
-    def committed(self, places: Iterable[Place]) -> Mapping[Place, int]:
-        """Committed positions, or the first offset where there is none; may wait for a pending transaction to end."""
 
     def send_now(self, records: Iterable[Outgoing]) -> None:
         """Write outside any transaction, fire and forget."""

@@ -32,6 +32,8 @@ from nightmill.kernel.wire.topics import CHANNELS
 
 log = logging.getLogger(__name__)
 
+_OPEN_POLL_S = 0.005  #: while a transaction is open: input that is not there by now makes the loop idle, and it commits
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -96,7 +98,8 @@ class Loop:
         Raises `LogUnavailable`, `Fenced`, `OutcomeUnknown`, `OffsetHole`, and whatever a handler raises: the process
         ends then, and its restart goes on from the last commit.
         """
-        polled = self._session.poll(timeout_s, 1 if self._suspect.careful else self._pace.poll_records)
+        patience_s = timeout_s if self._opened_ms is None else min(timeout_s, _OPEN_POLL_S)
+        polled = self._session.poll(patience_s, 1 if self._suspect.careful else self._pace.poll_records)
         self._assign(polled.assignment, now_ms)
         self._views.refresh()
         self._owned.at(now_ms)
@@ -140,7 +143,7 @@ class Loop:
         for number in change.lost:
             self._owned.close(number)
         for number in change.gained:
-            self._owned.open(number, self._session, now_ms)
+            self._owned.open(number, change.starts, now_ms)
         metrics.gauge("partitions_open", len(self.partitions))
         log.info("partitions assigned", extra={"action": "partitions_assigned", "partitions": self.partitions})
 

@@ -220,9 +220,6 @@ class MemorySession:
     def seek(self, place: Place, offset: int) -> None:
         self._positions[self._inside(place)] = offset
 
-    def committed(self, places: Iterable[Place]) -> Mapping[Place, int]:
-        return {place: self._start(self._inside(place)) for place in places}
-
     def send_now(self, records: Iterable[Outgoing]) -> None:
         for record in records:
             self._broker.append(_inside_record(record, self._prefix), None)
@@ -264,7 +261,10 @@ class MemorySession:
         places = [Place(self._prefix + topic, number) for number in self._owned for topic in self._topics]
         self._positions = {place: self._start(place) for place in places}
         self._paused = set()
-        return Assignment(self._owned, lost)
+        starts = {
+            Place(place.topic.removeprefix(self._prefix), place.partition): self._positions[place] for place in places
+        }
+        return Assignment(self._owned, lost, starts)
 
     def _start(self, place: Place) -> int:
         found = self._group.committed.get(place)

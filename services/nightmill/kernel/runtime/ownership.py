@@ -1,7 +1,7 @@
 """The partitions an instance owns: their stores, their positions, and the records that wait in them."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,9 @@ class Ownership:
         self.positions: dict[Place, int] = {}  #: after the last handled record
         self.committed: dict[Place, int] = {}
 
-    def open(self, number: int, session: Session, now_ms: int) -> None:
+    def open(self, number: int, starts: Mapping[Place, int], now_ms: int) -> None:
         """Restore the tables of a partition that was assigned, and tell the service."""
-        positions = session.committed([Place(topic.name, number) for topic in self._inputs])
+        positions = {place: offset for place, offset in starts.items() if place.partition == number}
         store = StateStore(self._state_dir / str(number), self._tables, self._service.indexes)
         metrics.count("rows_restored", restore(self._log, store, self._tables, number, self._clock_s))
         part = OwnedPartition(number, store, now_ms)

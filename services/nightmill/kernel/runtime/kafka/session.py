@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from nightmill.kernel.runtime.kafka.client import (
     CALL_TIMEOUT_S,
@@ -44,6 +44,7 @@ class KafkaSession:
         self._prefix = prefix
         self._gained: list[int] = []
         self._lost: list[int] = []
+        self._starts: dict[Place, int] = {}
         self._unserved = 0
         self._failure: KafkaError | None = None
         self._producer = Producer(
@@ -80,8 +81,8 @@ class KafkaSession:
         self._producer.poll(0)
         self._outside.poll(0)
         records = [to_record(message, self._prefix) for message in messages if not is_notice(message)]
-        assignment = Assignment(tuple(self._gained), tuple(self._lost))
-        self._gained, self._lost = [], []
+        assignment = Assignment(tuple(self._gained), tuple(self._lost), self._starts)
+        self._gained, self._lost, self._starts = [], [], {}
         if assignment.lost or assignment.gained:
             kept = {(place.topic, place.partition) for place in self._consumer.assignment()}
             records = [r for r in records if (self._prefix + r.place.topic, r.place.partition) in kept]
@@ -97,12 +98,6 @@ class KafkaSession:
         target = self._partition(place)
         target.offset = offset
         self._consumer.seek(target)
-
-    def committed(self, places: Iterable[Place]) -> Mapping[Place, int]:
-        return {
-            Place(found.topic.removeprefix(self._prefix), found.partition): self._first(found)
-            for found in self._committed([self._partition(place) for place in places])
-        }
 
     def send_now(self, records: Iterable[Outgoing]) -> None:
         for record in records:
@@ -165,23 +160,20 @@ class KafkaSession:
         raise OutcomeUnknown(cause.str()) from error
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        starts = self._committed(partitions)
-        for place in starts:
+        """Positions are asked for before the first fetch: afterwards each question would wait behind a long one."""
+        found = patiently("committed positions", lambda: consumer.committed(partitions, timeout=CALL_TIMEOUT_S))
+        for place in found:
             if place.offset < 0:
-                place.offset = OFFSET_BEGINNING
-        consumer.assign(starts)
+                place.offset = self._first(place)
+        consumer.assign(found)
         self._gained = sorted({place.partition for place in partitions})
+        self._starts = {Place(p.topic.removeprefix(self._prefix), p.partition): p.offset for p in found}
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._gained = []
+        self._gained, self._starts = [], {}
         self._lost = sorted({*self._lost, *(place.partition for place in partitions)})
 
-    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        return patiently("committed positions", lambda: self._consumer.committed(places, timeout=CALL_TIMEOUT_S))
-
     def _first(self, place: TopicPartition) -> int:
-        if place.offset >= 0:
-            return int(place.offset)
         low, _ = patiently(
             f"first offset of {place.topic}",
             lambda: self._consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S),

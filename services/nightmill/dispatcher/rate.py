@@ -1,0 +1,38 @@
+"""How fast a pool answers, as judgements show it: where no rate is configured, three seconds of it may be under way.
+
+A pool's slots say how many calls run at once, not how many a second: an instant provider would wait for the six
+commits between two shards. What is allowed grows with real progress only, and falls when answers fail to come.
+"""
+
+from collections import Counter
+
+_WINDOW_MS = 1_000
+_AHEAD_S = 3
+_MOST_OUTSTANDING = 20_000  #: per pool and partition, so that cancel and order stay in force
+
+
+class AnswerRate:
+    """Judgements a second by pool, over the last whole window and the present one."""
+
+    def __init__(self) -> None:
+        self._since_ms = 0
+        self._now: Counter[str] = Counter()
+        self._before: Counter[str] = Counter()
+
+    def answered(self, pool: str) -> None:
+        """One dispatched item of the pool came back."""
+        self._now[pool] += 1
+
+    def turn(self, now_ms: int) -> None:
+        """Time passes."""
+        passed_ms = now_ms - self._since_ms
+        if passed_ms >= _WINDOW_MS:
+            windows = passed_ms / _WINDOW_MS
+            self._before = Counter({pool: int(count / windows) for pool, count in self._now.items()})
+            self._now = Counter()
+            self._since_ms = now_ms
+
+    def most_outstanding(self, pool: str, configured: int) -> int:
+        """What may be under way: the configured limit, or three seconds of the rate that was seen, if that is more."""
+        seen = max(self._before[pool], self._now[pool])
+        return max(configured, min(_AHEAD_S * seen, _MOST_OUTSTANDING))
