@@ -12,7 +12,7 @@ _MOST_OUTSTANDING = 20_000  #: per pool and partition, so that cancel and order 
 
 
 class AnswerRate:
-    """Judgements a second by pool, over the last whole window and the present one."""
+    """Judgements a second by pool, over the last whole window."""
 
     def __init__(self) -> None:
         self._since_ms = 0
@@ -34,5 +34,4 @@ class AnswerRate:
 
     def most_outstanding(self, pool: str, configured: int) -> int:
         """What may be under way: the configured limit, or three seconds of the rate that was seen, if that is more."""
-        seen = max(self._before[pool], self._now[pool])
-        return max(configured, min(_AHEAD_S * seen, _MOST_OUTSTANDING))
+        return max(configured, min(_AHEAD_S * self._before[pool], _MOST_OUTSTANDING))

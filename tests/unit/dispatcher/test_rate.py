@@ -31,4 +31,5 @@ def test_there_is_an_upper_bound() -> None:
     rate.turn(10_000)
     for _ in range(50_000):
         rate.answered("p")
+    rate.turn(11_000)
     assert rate.most_outstanding("p", 16) == 20_000
