@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kit.line import SERVICES, Line
 from kit.simulator import Simulator
-
 from nightmill.kernel.domain.lifecycle import BatchState, Command, ControlState
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
