@@ -18,10 +18,11 @@ from kit.broker import bootstrap
 from kit.laptop import Laptop
 from kit.simulator import Simulator
 from nightmill.kernel.runtime.kafka import KafkaLog
-from nightmill.kernel.runtime.log import Outgoing
+from nightmill.kernel.runtime.log import Outgoing, Place
 
 SERVICES = ("planner", "dispatcher", "provider_gateway", "validator", "publisher", "rate_governor", "ledger", "api")
 SLOTS = 20
+POISON = b"\x00\x00\x00\x00\x01not avro"
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +163,16 @@ def test_a_poisoned_record_is_quarantined_and_the_line_goes_on(laptop: Laptop) -
     """Q7: undecodable bytes on a topic of an item's way stop nobody."""
     writer = KafkaLog(bootstrap(), laptop.namespace, 2).writer()
     for topic in ("item-planned", "attempt-answered", "attempt-judged", "item-settled", "shard-dispatched"):
-        writer.write([Outgoing(topic, b"poison", b"\x00\x00\x00\x00\x01not avro", partition) for partition in (0, 1)])
+        writer.write([Outgoing(topic, b"poison", POISON, partition) for partition in (0, 1)])
     writer.close()
     job = laptop.submit(laptop.pipeline("poisoned"), laptop.documents(30))
     assert laptop.wait(job, is_over)["state"] == "published"
-    assert KafkaLog(bootstrap(), laptop.namespace, 2).lag("nobody", "item-planned-dlq") == 2
+    reader = KafkaLog(bootstrap(), laptop.namespace, 2).reader()
+    for partition in (0, 1):
+        reader.start(Place("item-planned-dlq", partition), 0)
+    letters = [record for _ in range(20) for record in reader.poll(0.1, 10)]
+    reader.close()
+    assert [letter.value for letter in letters] == [POISON, POISON]
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -176,7 +182,7 @@ def write(path: Path, content: bytes) -> Path:
 
 GOOD = b'{"id": "a", "text": "one"}\n'
 BAD_INPUTS: dict[str, tuple[bytes, tuple[str, ...]]] = {
-    "empty file": (b"", ("no rows",)),
+    "empty file": (b"", ("bad.jsonl", "empty")),
     "not utf-8": (GOOD + b'{"id": "b", "text": "\xff"}\n', ("line 2", "UTF-8")),
     "broken line": (GOOD + b'{"id": "b", "text": \n', ("line 2",)),
     "duplicate ids": (GOOD + GOOD, ("line 2", "a")),
@@ -245,10 +251,13 @@ def test_a_wrong_token_is_refused(laptop: Laptop) -> None:
 
 def test_missing_and_unreadable_files_are_named(laptop: Laptop) -> None:
     """Errors name the place; nothing was started."""
-    for path in (laptop.folder / "nowhere.jsonl", laptop.folder / "pipelines"):
+    folder = laptop.folder / "texts"
+    folder.mkdir()
+    binary = write(folder / "binary.txt", b"\xff\xfe\x00")
+    for path, named in ((laptop.folder / "nowhere.jsonl", "nowhere.jsonl"), (folder, binary.name)):
         done = laptop.cli("run", laptop.pipeline("nofile"), "--input", path, "--yes", "--json")
         said = done.stdout + done.stderr
         assert done.returncode == 2, said
-        assert path.name in said
+        assert named in said
     jobs = json.loads(laptop.cli("status", "--json").stdout)["jobs"]
     assert not any("nofile" in job["job_id"] for job in jobs)

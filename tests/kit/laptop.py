@@ -16,6 +16,7 @@ import yaml
 from kit.broker import bootstrap, namespace
 from nightmill.kernel.runtime.kafka.admin import delete_topics
 
+NOT_RUNNING = 5
 SCHEMA = {"type": "object", "properties": {"label": {"enum": ["a", "b", "c"]}}, "required": ["label"]}
 
 
@@ -113,11 +114,12 @@ class Laptop:
     def wait(
         self, job_id: str, done: Callable[[Mapping[str, Any]], bool], patience_s: float = 90.0
     ) -> Mapping[str, Any]:
-        """Poll the status until `done` holds; the last status."""
+        """Poll the status until `done` holds; the last status. An api that is being restarted is asked again."""
         deadline = time.monotonic() + patience_s
         while True:
-            status: Mapping[str, Any] = self.json("status", job_id)
-            if done(status):
+            asked = self.cli("status", job_id, "--json")
+            status: Mapping[str, Any] = {} if asked.returncode == NOT_RUNNING else json.loads(asked.stdout)
+            if status and done(status):
                 return status
             assert time.monotonic() < deadline, f"waited in vain: {status}{self.log_tails()}"
             time.sleep(0.2)
