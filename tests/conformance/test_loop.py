@@ -14,7 +14,7 @@ from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.runtime.kafka import KafkaLog
 from nightmill.kernel.runtime.kafka.admin import create_topics, delete_topics
 from nightmill.kernel.runtime.log import Log, Outgoing, Place, Record, partition_of
-from nightmill.kernel.runtime.loop import Loop, Pace
+from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.memory import MemoryBroker
 from nightmill.kernel.runtime.service import (
     NOTHING,
@@ -27,6 +27,7 @@ from nightmill.kernel.runtime.service import (
     Unavailable,
     Wait,
 )
+from nightmill.kernel.runtime.transaction import Pace
 from nightmill.kernel.wire.codec import codecs
 from nightmill.kernel.wire.messages import AttemptJudged, ItemPlanned, ItemStateRow, ShardDispatched
 

@@ -19,12 +19,13 @@ from nightmill.kernel.domain.lifecycle import Command, InputFormat
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.log import Place
-from nightmill.kernel.runtime.loop import Loop, Pace
+from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.memory import MemoryBroker
 from nightmill.kernel.runtime.outbound import Outbound
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.settings import Settings
 from nightmill.kernel.runtime.table import Views, viewed_by
+from nightmill.kernel.runtime.transaction import Pace
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.codec import codecs
 from nightmill.kernel.wire.messages import (

@@ -69,12 +69,12 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(key=KEYS, tier=SORTS, rows=SORTS)
     def put(self, key: str, tier: int, rows: int) -> None:
         row = part(key, tier, rows)
-        self.table.stage(key, row, codecs()[PartRow].encode(row))
+        self.table.stage(key, row)
         self.staged[key] = row
 
     @rule(key=KEYS)
     def delete(self, key: str) -> None:
-        self.table.stage(key, None, None)
+        self.table.stage(key, None)
         self.staged[key] = None
 
     @rule(key=KEYS, tier=SORTS, rows=SORTS)

@@ -8,9 +8,10 @@ from typing import Any
 
 from nightmill.kernel.domain.lifecycle import BatchState
 from nightmill.kernel.runtime.log import Log, Place
-from nightmill.kernel.runtime.loop import Loop, Pace
+from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.memory import MemoryBroker
 from nightmill.kernel.runtime.outbound import Outbound
+from nightmill.kernel.runtime.transaction import Pace
 from nightmill.kernel.wire.codec import codecs
 from nightmill.kernel.wire.messages import BatchPublished, JobCompleted
 from nightmill.publisher.results import current, read_rows

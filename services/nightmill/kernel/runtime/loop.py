@@ -27,21 +27,13 @@ from nightmill.kernel.runtime.service import (
 )
 from nightmill.kernel.runtime.suspect import Suspect
 from nightmill.kernel.runtime.table import Views, viewed_by
+from nightmill.kernel.runtime.transaction import Pace, Transaction
 from nightmill.kernel.wire.codec import Codec, Undecodable, codecs
 from nightmill.kernel.wire.topics import CHANNELS
 
 log = logging.getLogger(__name__)
 
 _OPEN_POLL_S = 0.005  #: while a transaction is open: input that is not there by now makes the loop idle, and it commits
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How long a transaction is filled and how much a step takes."""
-
-    poll_records: int = 500
-    commit_every_ms: int = 300
-    commit_messages: int = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +68,7 @@ class Loop:
         service.attach_views(self._views.by_message)
         self._session = log_.session(service.name, instance, [c.name for c in inputs])
         self._owned = Ownership(service, log_, inputs, state_dir, clock_s)
-        # the open transaction
-        self._outgoing: list[Outgoing] = []
-        self._effects: list[object] = []
-        self._handled: list[Record] = []
-        self._opened_ms: int | None = None
+        self._open = Transaction()
         self._stalled = False
 
     @property
@@ -98,7 +86,7 @@ class Loop:
         Raises `LogUnavailable`, `Fenced`, `OutcomeUnknown`, `OffsetHole`, and whatever a handler raises: the process
         ends then, and its restart goes on from the last commit.
         """
-        patience_s = timeout_s if self._opened_ms is None else min(timeout_s, _OPEN_POLL_S)
+        patience_s = timeout_s if self._open.is_empty else min(timeout_s, _OPEN_POLL_S)
         polled = self._session.poll(patience_s, 1 if self._suspect.careful else self._pace.poll_records)
         self._assign(polled.assignment, now_ms)
         self._views.refresh()
@@ -106,11 +94,11 @@ class Loop:
         try:
             self._work(polled.records)
             idle = not polled.records and not self._service.busy()
-            committed = self._commit_if_due(now_ms, idle=idle)
+            committed = self._open.is_due(now_ms, self._pace, idle=idle) and self._commit(now_ms)
         except Aborted as error:
             log.warning("transaction aborted", extra={"action": "transaction_aborted", "reason": str(error)})
             metrics.count("transactions", outcome="aborted")
-            self._clear()
+            self._open = Transaction()
             self._stalled = False
             self._owned.rewind(self._session)
             committed = False
@@ -138,7 +126,7 @@ class Loop:
         if not change.lost and not change.gained:
             return
         if change.lost:
-            self._clear()
+            self._open = Transaction()
             self._owned.discard()
         for number in change.lost:
             self._owned.close(number)
@@ -185,7 +173,7 @@ class Loop:
             return
         self._apply(part, outcome)
         self._owned.positions[record.place] = record.offset + 1
-        self._handled.append(record)
+        self._open.handled.append(record)
         if self._suspect.careful:
             self._commit(part.now_ms)
 
@@ -229,7 +217,7 @@ class Loop:
             },
         )
         metrics.count("records_quarantined", topic=topic)
-        self._send([dead_letter(record, reason, self._service.name, part.now_ms)])
+        self._open.outgoing.append(dead_letter(record, reason, self._service.name, part.now_ms))
         return self._service.on_quarantined(topic, header_texts(record), reason, part)
 
     # -- decisions
@@ -239,52 +227,31 @@ class Loop:
             return
         for row in decision.put:
             table = part.store.tables[type(row)]
-            value = table.codec.encode(row)
-            key = table.codec.key(row)
-            table.stage(key.decode(), row, value)
-            self._send([Outgoing(table.spec.name, key, value, part.number)])
+            table.stage(getattr(row, table.spec.key), row)
         for gone in decision.delete:
-            table = part.store.tables[gone.row]
-            table.stage(gone.key, None, None)
-            self._send([Outgoing(table.spec.name, gone.key.encode(), None, part.number)])
-        if decision.send:
-            self._send(self._outbound.records(decision.send))
+            part.store.tables[gone.row].stage(gone.key, None)
         if decision.send_now:
             self._session.send_now(self._outbound.records(decision.send_now))
-        self._effects.extend(decision.effects)
-
-    def _send(self, records: list[Outgoing]) -> None:
-        self._outgoing.extend(records)
+        rows = len(decision.put) + len(decision.delete)
+        self._open.add(self._outbound.records(decision.send), decision.effects, rows)
 
     # -- transactions
 
-    def _commit_if_due(self, now_ms: int, *, idle: bool) -> bool:
-        size = len(self._outgoing) + len(self._handled)
-        if size == 0 and not self._effects:
-            self._opened_ms = None
-            return False
-        if self._opened_ms is None:
-            self._opened_ms = now_ms
-        waited_ms = now_ms - self._opened_ms
-        if not idle and waited_ms < self._pace.commit_every_ms and size < self._pace.commit_messages:
-            return False
-        return self._commit(now_ms)
-
     def _commit(self, now_ms: int | None) -> bool:
         """Commit the open transaction; False when staging found its store away and everything waits."""
-        if not self._handled and not self._outgoing and not self._effects:
+        if self._open.is_empty:
             return True
         if not self._flush():
             return False
-        self._session.commit(self._outgoing, self._owned.positions)
+        records = [*self._open.outgoing, *self._owned.changelog()]
+        self._session.commit(records, self._owned.positions)
         self._owned.fold(now_ms)
-        self._count()
-        for record in self._handled:
+        done, self._open = self._open, Transaction()
+        _count(done.handled, records)
+        for record in done.handled:
             self._suspect.passed(record)
-        effects = self._effects
-        self._clear()
-        if effects:
-            self._service.start(effects)
+        if done.effects:
+            self._service.start(done.effects)
         return True
 
     def _flush(self) -> bool:
@@ -307,12 +274,10 @@ class Loop:
                 if place.topic not in self._owned.parts[place.partition].held:
                     change(place)
 
-    def _count(self) -> None:
-        metrics.count("transactions", outcome="committed")
-        for topic, number in Counter(record.place.topic for record in self._handled).items():
-            metrics.count("records_handled", number, topic=topic)
-        for topic, number in Counter(record.topic for record in self._outgoing).items():
-            metrics.count("messages_sent", number, topic=topic)
 
-    def _clear(self) -> None:
-        self._outgoing, self._effects, self._handled, self._opened_ms = [], [], [], None
+def _count(handled: Sequence[Record], written: Sequence[Outgoing]) -> None:
+    metrics.count("transactions", outcome="committed")
+    for topic, number in Counter(record.place.topic for record in handled).items():
+        metrics.count("records_handled", number, topic=topic)
+    for topic, number in Counter(record.topic for record in written).items():
+        metrics.count("messages_sent", number, topic=topic)

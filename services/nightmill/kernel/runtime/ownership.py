@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nightmill.kernel.runtime.log import Log, Place, Record, Session
+from nightmill.kernel.runtime.log import Log, Outgoing, Place, Record, Session
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.store import StateStore
@@ -73,6 +73,15 @@ class Ownership:
         """The time of a step."""
         for part in self.parts.values():
             part.now_ms = now_ms
+
+    def changelog(self) -> list[Outgoing]:
+        """The rows of the open transaction."""
+        return [
+            Outgoing(table.spec.name, key.encode(), value, number)
+            for number, part in self.parts.items()
+            for table in part.store.tables.values()
+            for key, value in table.encoded().items()
+        ]
 
     def fold(self, now_ms: int | None) -> None:
         """The open transaction is committed: overlays become part of the stores."""

@@ -12,10 +12,11 @@ from types import FrameType
 
 from nightmill.kernel.runtime.kafka import KafkaLog, Timing
 from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OffsetHole, OutcomeUnknown
-from nightmill.kernel.runtime.loop import Loop, Pace
+from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.settings import Settings
+from nightmill.kernel.runtime.transaction import Pace
 
 log = logging.getLogger(__name__)
 

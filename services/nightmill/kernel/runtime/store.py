@@ -6,7 +6,7 @@ open transaction; it is folded in after the commit and dropped after an abort.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class StateStore:
     def restore(self, row: type[Any], key: bytes, value: bytes | None) -> None:
         """One record of a changelog."""
         table = self.tables[row]
-        table.stage(key.decode(), None if value is None else table.codec.decode(value), value)
+        table.stage(key.decode(), None if value is None else table.codec.decode(value))
 
     def fold(self) -> None:
         """Make the overlay part of the store."""
@@ -107,7 +107,8 @@ class OwnedTable:
         self._store = store
         self._prefix = b"r" + bytes([number])
         self._indexes: dict[str, _DeclaredIndex] = {}
-        self._overlay: dict[str, tuple[Any, bytes | None]] = {}
+        self._encoded: dict[str, bytes | None] | None = None
+        self._overlay: dict[str, Any] = {}  #: rows of the open transaction; None for one that is deleted
         self._changes: dict[bytes, str | None] = {}  #: index entries added (the row's key) or removed (None)
         self._cache: dict[str, Any] = {}
 
@@ -116,9 +117,9 @@ class OwnedTable:
         self._indexes[spec.name] = _DeclaredIndex(spec, b"i" + bytes([number]), mirror)
 
     def get(self, key: str) -> Any:
-        staged = self._overlay.get(key)
-        if staged is not None:
-            return staged[0]
+        staged = self._overlay.get(key, _ABSENT)
+        if staged is not _ABSENT:
+            return staged
         cached = self._cache.get(key, _ABSENT)
         if cached is not _ABSENT:
             return cached
@@ -159,7 +160,7 @@ class OwnedTable:
             if key is not None:
                 yield key
 
-    def stage(self, key: str, row: Any, value: bytes | None) -> None:
+    def stage(self, key: str, row: Any) -> None:
         """Put (or with None delete) a row in the overlay, and its index entries with it."""
         before = self.get(key) if self._indexes else None
         for declared in self._indexes.values():
@@ -167,27 +168,38 @@ class OwnedTable:
             new = None if row is None else declared.spec.key(row)
             if old != new:
                 self._move(declared, old, new, key)
-        self._overlay[key] = (row, value)
+        self._overlay[key] = row
+        self._encoded = None
+
+    def encoded(self) -> Mapping[str, bytes | None]:
+        """The rows of the open transaction as they go to the changelog: each once, however often it changed."""
+        if self._encoded is None:
+            rows = self._overlay.items()
+            self._encoded = {key: None if row is None else self.codec.encode(row) for key, row in rows}
+        return self._encoded
 
     def fold(self, batch: WriteBatch) -> None:
-        for key, (row, value) in self._overlay.items():
+        for key, value in self.encoded().items():
             raw = self._prefix + key.encode()
             if value is None:
                 batch.delete(raw)
             else:
                 batch.put(raw, value)
-            self._remember(key, row)
+            self._remember(key, self._overlay[key])
         for entry, owner in self._changes.items():
             if owner is None:
                 batch.delete(entry)
             else:
                 batch.put(entry, owner.encode())
-        self._overlay, self._changes = {}, {}
+        self._forget()
 
     def discard(self) -> None:
         if self._overlay:
-            self._overlay, self._changes = {}, {}
+            self._forget()
             self.reload()
+
+    def _forget(self) -> None:
+        self._overlay, self._changes, self._encoded = {}, {}, None
 
     def reload(self) -> None:
         self._cache.clear()

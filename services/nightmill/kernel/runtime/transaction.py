@@ -1,0 +1,47 @@
+"""What the open transaction holds, and when it is time to commit it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nightmill.kernel.runtime.log import Outgoing, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long a transaction is filled and how much a step takes."""
+
+    poll_records: int = 500
+    commit_every_ms: int = 300
+    commit_messages: int = 5_000
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Gathered since the last commit; rows wait in the stores' overlays, only their number is here."""
+
+    outgoing: list[Outgoing] = field(default_factory=list)
+    effects: list[object] = field(default_factory=list)
+    handled: list[Record] = field(default_factory=list)
+    rows: int = 0
+    opened_ms: int | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.outgoing) + len(self.handled) + self.rows
+
+    @property
+    def is_empty(self) -> bool:
+        return self.size == 0 and not self.effects
+
+    def add(self, outgoing: Sequence[Outgoing], effects: Sequence[object], rows: int) -> None:
+        self.outgoing.extend(outgoing)
+        self.effects.extend(effects)
+        self.rows += rows
+
+    def is_due(self, now_ms: int, pace: Pace, *, idle: bool) -> bool:
+        """Whether to commit now: at once when the input is idle, else by time or size."""
+        if self.is_empty:
+            return False
+        if self.opened_ms is None:
+            self.opened_ms = now_ms
+        return idle or now_ms - self.opened_ms >= pace.commit_every_ms or self.size >= pace.commit_messages
