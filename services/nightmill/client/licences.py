@@ -7,7 +7,7 @@ that offers a choice or a mixture of labels has no single true answer and gets N
 import re
 from collections.abc import Iterable
 
-LABELS = ("MIT", "Apache-2.0", "BSD", "MPL-2.0", "PSF-2.0", "GPL", "Other")
+LABELS = ("MIT", "Apache-2.0", "BSD", "MPL-2.0", "PSF-2.0", "Other")
 _OTHER = "Other"
 _LONGEST_STATEMENT = 120  #: a longer License field is a licence text, not a name
 
@@ -18,7 +18,6 @@ _SPDX = (
     (re.compile(r"^BSD-[1-4]-Clause", re.IGNORECASE), "BSD"),
     (re.compile(r"^MPL-2\.0", re.IGNORECASE), "MPL-2.0"),
     (re.compile(r"^(PSF|Python)-2\.0", re.IGNORECASE), "PSF-2.0"),
-    (re.compile(r"^[AL]?GPL-", re.IGNORECASE), "GPL"),
 )
 
 #: last parts of trove classifiers, https://pypi.org/classifiers/ (read 2026-11-29)
@@ -39,7 +38,7 @@ _STATEMENTS = (
     (re.compile(r"^(new |modified |simplified |revised )?bsd( [1-4])?( clause)?$|^[1-4] clause bsd$"), "BSD"),
     (re.compile(r"^(mpl|mozilla public) ?v?2(\.0)?( mpl 2\.0)?$"), "MPL-2.0"),
     (re.compile(r"^(psf|psfl|python|python software foundation)( v?2(\.0)?)?$"), "PSF-2.0"),
-    (re.compile(r"^(gnu )?[al]?gpl ?(v?[23](\.\d)?)?\+?( or later| only)?$|^gnu .*general public"), "GPL"),
+    (re.compile(r"^(gnu )?[al]?gpl ?(v?[23](\.\d)?)?\+?( or later| only)?$|^gnu .*general public"), _OTHER),
     (re.compile(r"^(isc|iscl|zlib|unlicense|public domain|zpl( 2\.1)?|wtfpl|0bsd|cc0( 1\.0)?|mit cmu|hpnd)$"), _OTHER),
 )
 _AROUND = re.compile(r"\b(the|licen[cs]ed?|under|version|style)\b")
@@ -72,8 +71,6 @@ def of_classifier(classifier: str) -> str | None:
     parts = [part.strip() for part in classifier.split("::")]
     if parts[0] != "License" or parts[-1] in _CLASSIFIER_SAYS_NOTHING:
         return None
-    if "General Public License" in parts[-1]:
-        return "GPL"
     return _CLASSIFIERS.get(parts[-1], _OTHER)
 
 

@@ -21,7 +21,10 @@ def rendered(template: str, row: dict[str, Any] | None = None) -> list[tuple[str
     [
         ("Classify: {{ subject }}", [("user", "Classify: Lost card")]),
         ("system:\nBe brief.\nuser:\n{{ body }}\n", [("system", "Be brief."), ("user", "It is gone.\nHelp!")]),
-        ("user:\n{{ subject }}\nsystem:\nBe brief.", [("system", "Be brief."), ("user", "Lost card")]),
+        (
+            "system:\nBe brief.\nuser:\nred\nassistant:\ncolour\nuser:\n{{ subject }}",
+            [("system", "Be brief."), ("user", "red"), ("assistant", "colour"), ("user", "Lost card")],
+        ),
         ("system: Be brief.\nuser: {{ n + 1 }}", [("system", "Be brief."), ("user", "4")]),
         ("system:\r\nBe brief.\r\nuser:\r\nx\r\n", [("system", "Be brief."), ("user", "x")]),
         ("user:\nthe user: is here", [("user", "the user: is here")]),
@@ -47,7 +50,7 @@ def test_a_documents_text_is_never_a_template_or_a_part() -> None:
         ("{{ subject", "prompt, line 1: unexpected end of template"),
         ("system:\na\nuser:\n{{ subject }}\n{% if %}", "prompt, line 5: Expected an expression"),
         ("\n\nsystem: a\nuser: b\n{% bad %}", "prompt, line 5: Encountered unknown tag 'bad'"),
-        ("user:\na\nsystem:\nb\nuser:\n{{ x | nofilter }}", "prompt, line 6: No filter named 'nofilter'"),
+        ("system:\na\n\nuser:\n\n{{ x | nofilter }}", "prompt, line 6: No filter named 'nofilter'"),
         ("{{ tags | random }}", "prompt, line 1: No filter named 'random'"),
     ],
 )

@@ -1,8 +1,9 @@
-"""Prompts: a template's two parts, what it may use, and the messages it renders to.
+"""Prompts: a template's parts, what they may use, and the messages they render to.
 
-A prompt file has a `system:` line and a `user:` line, each followed by its text; without them all of it is the user's
-part. Jinja2 in its sandbox; an unknown variable is an error, never an empty string. The rendered system part comes
-first and is the prefix that items share (E12).
+A prompt file has a `system:` line, then a `user:` line, each followed by its text; without them all of it is the
+user's part. Examples are pairs of a `user:` and an `assistant:` part before the last `user:` part. Jinja2 in its
+sandbox; an unknown variable is an error, never an empty string. What comes before the last part is the prefix that
+items share (E12).
 """
 
 import re
@@ -16,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nightmill.kernel.domain.ids import digest
 
 _QUOTED = re.compile(r"""['"](.*?)['"]""", re.DOTALL)
-_PART = re.compile(r"^(system|user):[ \t]*\n?", re.MULTILINE)
+_PART = re.compile(r"^(system|user|assistant):[ \t]*\n?", re.MULTILINE)
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
 # equal rows must give equal prompts
 del _ENVIRONMENT.globals["lipsum"], _ENVIRONMENT.filters["random"]
@@ -46,20 +47,21 @@ class ChatMessage:
 class Prompt:
     """A parsed prompt template. Build it with `parse_prompt`."""
 
-    system: Template
-    user: Template
+    parts: tuple[tuple[str, Template], ...]  #: role and text, in order; the last is the user's
     variables: frozenset[str]
     text: str  #: as written
 
     def render(self, fields: dict[str, Any]) -> tuple[ChatMessage, ...]:
         """Messages for one row. Raises `PromptError`."""
-        system, user = self._rendered(self.system, fields).strip(), self._rendered(self.user, fields).strip()
-        head = (ChatMessage(role="system", content=system),) if system else ()
-        return (*head, ChatMessage(role="user", content=user))
+        *before, (last, template) = self.parts
+        rendered = [(role, self._rendered(part, fields).strip()) for role, part in before]
+        shared = (ChatMessage(role=role, content=content) for role, content in rendered if content)
+        return (*shared, ChatMessage(role=last, content=self._rendered(template, fields).strip()))
 
     def prefix(self, fields: dict[str, Any]) -> str:
-        """Digest of the part of the prompt that comes first, 16 hex: equal prefixes go together."""
-        return digest(self._rendered(self.system, fields).encode())[:16]
+        """Digest of what comes before the last part, 16 hex: equal prefixes go together."""
+        shared = (f"{role}\0{self._rendered(part, fields)}" for role, part in self.parts[:-1])
+        return digest("\0".join(shared).encode())[:16]
 
     def _rendered(self, template: Template, fields: dict[str, Any]) -> str:
         try:
@@ -77,25 +79,27 @@ def parse_prompt(text: str) -> Prompt:
     """Parse a prompt template. Raises `PromptError` with the line of a syntax error."""
     parts = _parts(text)
     try:
-        names: set[str] = set()
-        for body in parts.values():
-            names |= meta.find_undeclared_variables(_ENVIRONMENT.parse(body))
-        return Prompt(_template(parts["system"]), _template(parts["user"]), frozenset(names), text)
+        names = frozenset().union(*(meta.find_undeclared_variables(_ENVIRONMENT.parse(body)) for _, body in parts))
+        return Prompt(tuple((role, _template(body)) for role, body in parts), names, text)
     except TemplateSyntaxError as error:
         raise PromptError(f"prompt, line {error.lineno}: {error.message}") from error
 
 
-def _parts(text: str) -> dict[str, str]:
-    parts = {"system": "", "user": ""}
+def _parts(text: str) -> list[tuple[str, str]]:
     heads = list(_PART.finditer(text))
     if not heads:
-        return {**parts, "user": text}
+        return [("user", text)]
     if text[: heads[0].start()].strip():
         raise PromptError("prompt, line 1: text before the first 'system:' or 'user:' line")
+    parts: list[tuple[str, str]] = []
     for head, stop in zip(heads, [*(following.start() for following in heads[1:]), len(text)], strict=True):
         # empty lines in front, which a rendering drops, make a part's line numbers those of the file
-        above = text.count("\n", 0, head.end()) - parts[head[1]].count("\n")
-        parts[head[1]] += "\n" * above + text[head.end() : stop]
+        above = text.count("\n", 0, head.end())
+        if head[1] == "system" and parts:
+            raise PromptError(f"prompt, line {above}: 'system:' comes once, before the other parts")
+        parts.append((head[1], "\n" * above + text[head.end() : stop]))
+    if parts[-1][0] != "user":
+        raise PromptError("prompt: the last part is the document's question, a 'user:' part")
     return parts
 
 

@@ -1,0 +1,1 @@
+"""Figures of the line beside two plain clients: `python tests/bench --help`."""
