@@ -21,6 +21,7 @@ from nightmill.ledger.query import DEFAULT_ROWS, DEFAULT_SECONDS, Answer, Desk, 
 log = logging.getLogger(__name__)
 
 _MAX_BODY_BYTES = 512 * 1024
+_DRAINED_BYTES = 16 * _MAX_BODY_BYTES
 _QUERIES_AT_ONCE = 4
 _SOCKET_TIMEOUT_S = 90
 _STATUS = {"refused": HTTPStatus.FORBIDDEN, "invalid": HTTPStatus.BAD_REQUEST, "limit": HTTPStatus.BAD_REQUEST}
@@ -136,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> Mapping[str, Any]:
         text = self.headers.get("Content-Length") or ""
         if not text.isascii() or not text.isdigit() or int(text) > _MAX_BODY_BYTES:
-            self.close_connection = True
+            self._drain(int(text) if text.isascii() and text.isdigit() else 0)
             message = f"send a JSON body of at most {_MAX_BODY_BYTES} bytes with its Content-Length"
             raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "invalid", message)
         try:
@@ -146,6 +147,13 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(body, dict):
             raise Problem(HTTPStatus.BAD_REQUEST, "invalid", "the body is not a JSON object")
         return body
+
+    def _drain(self, size: int) -> None:
+        """Take in a body that is refused, up to a bound: a client that still sends would not see the answer."""
+        self.close_connection = True
+        left = min(size, _DRAINED_BYTES)
+        while left > 0 and (chunk := self.rfile.read(min(left, 65536))):
+            left -= len(chunk)
 
     def _send(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
         raw = json.dumps(content, ensure_ascii=False).encode()

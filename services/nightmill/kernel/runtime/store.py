@@ -8,6 +8,7 @@ open transaction; it is folded in after the commit and dropped after an abort.
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,8 @@ class OwnedTable:
         head = len(self._prefix)
         start = self._prefix + (prefix if after is None else after + "\0").encode()
         staged = sorted(k for k in self._overlay if k.startswith(prefix) and (after is None or k > after))
-        stored = (raw[head:].decode() for raw, _ in self._store.scan(start, self._prefix + prefix.encode()))
-        for key in _merged(stored, staged):
+        keys = (raw[head:].decode() for raw, _ in self._store.scan(start, self._prefix + prefix.encode()))
+        for key in merge((key for key in keys if key not in self._overlay), staged):
             row = self.get(key)
             if row is not None:
                 yield row
@@ -154,11 +155,11 @@ class OwnedTable:
                 yield declared.mirror[entry]
             return
         added = sorted(e for e, key in self._changes.items() if key is not None and e.startswith(declared.prefix))
-        stored = {entry: value.decode() for entry, value in self._stored_entries(declared.prefix, low, high)}
-        for entry in _merged(iter(stored), [e for e in added if e >= low and (high is None or e < high)]):
-            key = self._changes.get(entry, stored.get(entry))
-            if key is not None:
-                yield key
+        staged = ((e, self._changes[e] or "") for e in added if e >= low and (high is None or e < high))
+        entries = self._stored_entries(declared.prefix, low, high)
+        stored = ((entry, value.decode()) for entry, value in entries if entry not in self._changes)
+        for _, key in merge(stored, staged):
+            yield key
 
     def stage(self, key: str, row: Any) -> None:
         """Put (or with None delete) a row in the overlay, and its index entries with it."""
@@ -233,21 +234,6 @@ class OwnedTable:
             for old in list(self._cache)[: _CACHED_ROWS // 4]:
                 del self._cache[old]
         self._cache[key] = row
-
-
-def _merged(stored: Iterator[Any], added: Sequence[Any]) -> Iterator[Any]:
-    """Two ascending runs as one, equal members once."""
-    rest = iter(added)
-    extra = next(rest, None)
-    for key in stored:
-        while extra is not None and extra <= key:
-            if extra < key:
-                yield extra
-            extra = next(rest, None)
-        yield key
-    while extra is not None:
-        yield extra
-        extra = next(rest, None)
 
 
 def _options() -> Options:
