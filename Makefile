@@ -59,8 +59,9 @@ test: setup setup-model setup-kafka
 
 demo: setup setup-model setup-kafka
 	$(BIN)/nightmill up --detach
-	$(BIN)/nightmill run licence-audit --input distributions
-	@echo "Nightmill is still up: ask it with $(BIN)/nightmill status, stop it with make down."
+	@code=0; $(BIN)/nightmill run licence-audit --input distributions || code=$$?; \
+	echo "Nightmill is still up: ask it with $(BIN)/nightmill status, stop it with make down."; \
+	exit $$code
 
 down: setup
 	$(BIN)/nightmill down

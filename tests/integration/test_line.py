@@ -149,7 +149,8 @@ def test_a_killed_service_goes_on_where_it_was(line: Line, simulator: Simulator,
 
 
 def test_cancel_fences_and_resume_pays_nothing_again(line: Line, simulator: Simulator) -> None:
-    """E11: nothing of a cancelled generation is published; a new one keeps what was paid for."""
+    """E10, E11, O1: nothing of a cancelled generation is published; a new one keeps what was paid for, and the job's
+    spend is the provider's bill, calls that were under way at the cancel included."""
     simulator.set_scenario({"latency": {"fixed_ms": 40}})
     job = line.submit(pipeline(), documents(200))
     line.run_until(lambda: settled(line, job) >= 40)
@@ -169,7 +170,13 @@ def test_cancel_fences_and_resume_pays_nothing_again(line: Line, simulator: Simu
     assert resumed.state is BatchState.PUBLISHED
     assert resumed.generation == 2
     assert Counter(row["_source_id"] for row in published(line)) == Counter(f"d{i}" for i in range(200))
-    assert simulator.ledger()["billed"]["calls"] == 200
+    bill = simulator.ledger()["billed"]
+    assert bill["calls"] == 200
+    assert resumed.totals.attempts == 200
+    assert resumed.totals.input_tokens == bill["prompt_tokens"]
+    assert resumed.totals.output_tokens == bill["completion_tokens"]
+    # 0.15 and 0.60 USD a million tokens
+    assert resumed.totals.cost_nano_usd == bill["prompt_tokens"] * 150 + bill["completion_tokens"] * 600
 
 
 def test_failures_take_the_path_of_their_class(line: Line, simulator: Simulator) -> None:

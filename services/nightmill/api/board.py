@@ -90,10 +90,10 @@ def job_status(board: Board, job_id: str, results_dir: Path) -> JobStatus | None
         location=_location(publication, results_dir),
         priority=0 if submitted is None else submitted.priority,
         tags={} if submitted is None else dict(submitted.tags),
-        submitted_at_ms=_submitted_at_ms(submitted, publication),
+        submitted_at_ms=_submitted_at_ms(submitted, sealed, publication),
         deadline_at_ms=_deadline(submitted, sealed),
         ended_at_ms=None if publication is None else publication.ended_at_ms,
-        updated_at_ms=max(since_ms, default=_submitted_at_ms(submitted, publication)),
+        updated_at_ms=max(since_ms, default=_submitted_at_ms(submitted, sealed, publication)),
     )
 
 
@@ -169,9 +169,12 @@ def _deadline(submitted: JobSubmitted | None, sealed: BatchSealed | None) -> int
     return None if submitted is None else submitted.deadline_at_ms
 
 
-def _submitted_at_ms(submitted: JobSubmitted | None, publication: PublicationRow | None) -> int:
-    if submitted is not None:
-        return submitted.submitted_at_ms
+def _submitted_at_ms(
+    submitted: JobSubmitted | None, sealed: BatchSealed | None, publication: PublicationRow | None
+) -> int:
+    known = submitted or sealed
+    if known is not None:
+        return known.submitted_at_ms
     return 0 if publication is None else publication.opened_at_ms
 
 

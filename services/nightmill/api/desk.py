@@ -1,8 +1,9 @@
 """What the routes work with: everything the api holds for its life, in one value."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -29,10 +30,20 @@ class Desk:
     results: ResultReader
     results_dir: Path
     now_ms: Callable[[], int]
+    environment: Mapping[str, str] = field(repr=False)  #: keys of pools may be in it
+    local_model_url: str | None  #: None: `nightmill up` started no model server
 
 
 def open_desk(
-    *, mirror: Mirror, blobs: BlobStore, config: Config, results_dir: Path, ledger: Ledger, now_ms: Callable[[], int]
+    *,
+    mirror: Mirror,
+    blobs: BlobStore,
+    config: Config,
+    results_dir: Path,
+    ledger: Ledger,
+    now_ms: Callable[[], int],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    local_model_url: str | None = None,
 ) -> Desk:
     return Desk(
         mirror=mirror,
@@ -44,6 +55,8 @@ def open_desk(
         results=ResultReader(results_dir, blobs),
         results_dir=results_dir,
         now_ms=now_ms,
+        environment=environment,
+        local_model_url=local_model_url,
     )
 
 

@@ -13,6 +13,7 @@ from nightmill.kernel.store.blocks import BlockReader, PipelineReader
 from nightmill.kernel.wire.messages import RowRef
 
 _LONGEST_ANSWER = 256 << 10
+_LISTED = 5
 
 
 class Explainer:
@@ -23,15 +24,25 @@ class Explainer:
         self._blocks, self._pipelines = BlockReader(blobs), PipelineReader(blobs)
 
     def explain(self, board: Board, id_: str, tenant: str) -> Explanation:
-        """Everything that is known of an item. Raises `ApiError` when nothing is."""
+        """Everything that is known of an item. The start of a source id will do when no other begins like it.
+
+        Raises `ApiError` when nothing is known.
+        """
+        found = self._found(board, id_, tenant)
+        if found is None:
+            found = self._found(board, self._whole_id(id_, tenant), tenant)
+        if found is None:
+            raise _unknown(id_)
+        return found
+
+    def _found(self, board: Board, id_: str, tenant: str) -> Explanation | None:
         parameters = {"id": id_, "tenant": tenant}
         items = [
             ExplainedItem.model_validate(in_nano_usd(row)) for row in self._ledger.named("item_history", parameters)
         ]
         attempts = [self._attempt(row) for row in self._ledger.named("item_attempts", parameters)]
         if not items and not attempts:
-            remedy = "check the id; a running item appears with its first answer, a second or two later"
-            raise ApiError(404, "unknown_item", f"the ledger knows no item {id_!r}", remedy)
+            return None
         prompt, note = self._prompt(board, items[0]) if items else (None, "it is not settled yet")
         return Explanation(
             id=id_,
@@ -41,6 +52,18 @@ class Explainer:
             prompt_note=note,
             next_command=next_command(board, items[0] if items else None, attempts),
         )
+
+    def _whole_id(self, start: str, tenant: str) -> str:
+        """The one source id that begins with `start`, or that is of its distribution. Raises `ApiError`."""
+        rows = self._ledger.named("source_ids", {"start": start, "tenant": tenant})
+        ids = [str(row["source_id"]) for row in rows]
+        same_name = [id_ for id_ in ids if id_.startswith(f"{start}==")]
+        if len(same_name) == 1 or len(ids) == 1:
+            return (same_name or ids)[0]
+        if not ids:
+            raise _unknown(start)
+        listed = ", ".join(ids[:_LISTED]) + (", …" if len(ids) > _LISTED else "")
+        raise ApiError(409, "ambiguous_item", f"several items begin with {start!r}", f"name one of them: {listed}")
 
     def _attempt(self, row: dict[str, Any]) -> ExplainedAttempt:
         digest = row.get("output_digest")
@@ -67,6 +90,14 @@ class Explainer:
         except (BlobMissing, PromptError) as error:
             return None, str(error)
         return [PromptMessage(role=each.role, content=each.content) for each in messages], None
+
+
+def _unknown(id_: str) -> ApiError:
+    remedy = (
+        "check the id: that of a row, a text file's name, or name==version of a distribution; "
+        "a running item appears with its first answer, a second or two later"
+    )
+    return ApiError(404, "unknown_item", f"the ledger knows no item {id_!r}", remedy)
 
 
 def row_of(manifest: dict[str, Any], ordinal: int) -> RowRef | None:

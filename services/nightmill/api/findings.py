@@ -70,6 +70,7 @@ class ExplainedAttempt(Answer):
 
     attempt_id: str
     job_id: str
+    item_key: str = Field(description="another prompt, schema, model or row has another key")
     ordinal: int
     pool: str
     model: str

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 
 from nightmill.api.board import job_status, job_statuses
-from nightmill.api.desk import At
+from nightmill.api.desk import At, Desk
 from nightmill.api.errors import ApiError, unknown_job
 from nightmill.api.findings import CostAnswer, CostRow
 from nightmill.api.ledger import in_nano_usd
 from nightmill.api.mirror import KeyConflict
 from nightmill.api.models import Commanded, EstimateAnswer, JobList, JobStatus, Submitted, Uploaded
+from nightmill.api.pool_access import check_access
 from nightmill.api.requests import CommandRequest, JobRequest
 from nightmill.api.submission import check_request, make_job
 from nightmill.kernel.domain.ids import batch_id, fields_digest
@@ -63,7 +64,7 @@ async def upload(request: Request, desk: At, format: InputFormat, name: Name) ->
 def submit(request: JobRequest, desk: At, key: Key = None) -> Submitted:
     """Start a job. A repeat with the same Idempotency-Key and content starts nothing and returns the first one's id."""
     now_ms = desk.now_ms()
-    check_request(request, desk.config, desk.blobs, now_ms)
+    _check(request, desk, now_ms)
     job = make_job(request, desk.blobs.put(request.pipeline.canonical()), key=key, now_ms=now_ms)
     try:
         stored = desk.mirror.submit(job, repeatable=key is not None)
@@ -78,7 +79,7 @@ def submit(request: JobRequest, desk: At, key: Key = None) -> Submitted:
 def estimate(request: JobRequest, desk: At) -> EstimateAnswer:
     """Tokens, cost and time of a job; starts and spends nothing."""
     now_ms = desk.now_ms()
-    check_request(request, desk.config, desk.blobs, now_ms)
+    _check(request, desk, now_ms)
     return desk.estimator.estimate(request, desk.blobs.put(request.pipeline.canonical()), now_ms)
 
 
@@ -133,6 +134,11 @@ def command(
     extra = {"action": "job_commanded", "job_id": job_id, "command": command.value, "command_id": command_id}
     log.info("job commanded", extra=extra)
     return Commanded(job_id=job_id, command=command, command_id=command_id)
+
+
+def _check(request: JobRequest, desk: Desk, now_ms: int) -> None:
+    check_request(request, desk.config, desk.blobs, now_ms)
+    check_access(request, desk.config, desk.environment, desk.local_model_url)
 
 
 def _status(desk: At, job_id: str) -> JobStatus:

@@ -65,6 +65,8 @@ def run_api(settings: Settings) -> int:
         results_dir=settings.results_dir,
         ledger=ledger,
         now_ms=lambda: time.time_ns() // 1_000_000,
+        environment=settings.environment,
+        local_model_url=settings.local_model_url,
     )
     # uvicorn raises the signal again when it is done; by then it has been obeyed
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -5,10 +5,12 @@ Progress goes to standard error, so that standard output holds the result alone.
 
 import sys
 import time
+from pathlib import Path
 
 import typer
 
 from nightmill.api.models import JobStatus
+from nightmill.cli.program import typed
 from nightmill.cli.text import progress_line
 from nightmill.client.job import Job
 from nightmill.client.progress import Progress
@@ -42,15 +44,16 @@ class ProgressPrinter:
             print(file=sys.stderr, flush=True)
 
 
-def follow(job: Job) -> JobStatus:
+def follow(job: Job, home: Path) -> JobStatus:
     """Follow a job until it stops. Ctrl-C ends the process and leaves the job alone."""
     printer = ProgressPrinter()
     try:
         return job.wait(printer)
     except KeyboardInterrupt:
         print(
-            f"\ndetached; the job goes on\n  follow it:  nightmill status {job.job_id} --watch\n"
-            f"  stop it:    nightmill cancel {job.job_id}",
+            "\ndetached; the job goes on\n"
+            f"  follow it:  {typed(f'nightmill status {job.job_id} --watch', home)}\n"
+            f"  stop it:    {typed(f'nightmill cancel {job.job_id}', home)}",
             file=sys.stderr,
             flush=True,
         )

@@ -1,7 +1,9 @@
 """Verbs that start jobs and move them: run, estimate, status, cancel, resume, approve."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -61,10 +63,10 @@ def run(
             _ask(client, request)
         job = client.submit(request)
         if detach:
-            _show(job.status(), json=json, ended=False)
+            _show(job.status(), client.home, json=json, ended=False)
             return
         print(f"job {job.job_id}", file=sys.stderr, flush=True)
-        _end(follow(job), json=json)
+        _end(follow(job, client.home), client.home, json=json)
 
 
 def estimate(
@@ -78,7 +80,7 @@ def estimate(
     json: Json = False,
     home: Home = None,
 ) -> None:
-    """Tokens, cost and time of a run, before anything is spent."""
+    """Tokens, cost and time of a run, without running it."""
     from nightmill.client import Client
 
     with Client(home) as client:
@@ -98,7 +100,9 @@ def estimate(
 
 
 def status(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job; else all.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="Id of a job, or: last. Without one, all jobs are listed.")
+    ] = None,
     json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
     home: Home = None,
@@ -109,37 +113,47 @@ def status(
     with Client(home) as client:
         if job is None:
             listed = client.jobs()
-            print(listed.model_dump_json() if json else _list_text(listed.jobs))
+            print(listed.model_dump_json() if json else _list_text(listed.jobs, client.home))
             return
         if watch:
             from nightmill.cli.follow import follow
 
-            _end(follow(client.job(job)), json=json)
-        _show(client.job(job).status(), json=json, ended=False)
+            _end(follow(client.job(job), client.home), client.home, json=json)
+        _show(client.job(job).status(), client.home, json=json, ended=False)
 
 
 def cancel(job: JobId, reason: Reason = None, json: Json = False, home: Home = None) -> None:
     """End a job. What was paid for is kept; resume goes on from there."""
-    from nightmill.client import Client
-
-    with Client(home) as client:
-        _show(client.job(job).cancel(reason), json=json, ended=False)
+    _command("cancel", job, reason, json=json, home=home)
 
 
 def resume(job: JobId, reason: Reason = None, json: Json = False, home: Home = None) -> None:
-    """Go on with a job that was held, cancelled or published in part; follow it with status --watch."""
-    from nightmill.client import Client
-
-    with Client(home) as client:
-        _show(client.job(job).resume(reason), json=json, ended=False)
+    """Go on with a job that was held or cancelled. Also with one that was published in part."""
+    _command("resume", job, reason, json=json, home=home)
 
 
 def approve(job: JobId, reason: Reason = None, json: Json = False, home: Home = None) -> None:
     """Publish a held job although a gate objects."""
+    _command("approve", job, reason, json=json, home=home)
+
+
+def _command(
+    verb: Literal["cancel", "resume", "approve"], name: str, reason: str | None, *, json: bool, home: Path | None
+) -> None:
+    """Say at once what was accepted, then what the publisher made of it."""
+    from nightmill.cli.program import typed
     from nightmill.client import Client
+    from nightmill.kernel.domain.lifecycle import Command
 
     with Client(home) as client:
-        _show(client.job(job).approve(reason), json=json, ended=False)
+        job = client.job(name)
+        before = job.order(Command(verb), reason)
+        if not json:
+            watch = typed(f"nightmill status {job.job_id} --watch", client.home)
+            print(f"accepted: {verb} of {job.job_id}; follow with {watch}", flush=True)
+        after = job.change_from(before)
+        if json or after != before:
+            _show(after, client.home, json=json, ended=False)
 
 
 def _ask(client: "Client", request: "JobRequest") -> None:
@@ -156,44 +170,39 @@ def _ask(client: "Client", request: "JobRequest") -> None:
         raise typer.Exit(4)
 
 
-def _end(status: "JobStatus", *, json: bool) -> None:
+def _end(status: "JobStatus", home: Path, *, json: bool) -> None:
     """Show how a job ended, and end the process with its exit code."""
     from nightmill.cli.text import EXIT_CODES
 
-    _show(status, json=json, ended=True)
+    _show(status, home, json=json, ended=True)
     raise typer.Exit(EXIT_CODES[status.state])
 
 
-def _show(status: "JobStatus", *, json: bool, ended: bool) -> None:
-    from nightmill.cli.text import next_commands, summary
+def _show(status: "JobStatus", home: Path, *, json: bool, ended: bool) -> None:
+    from nightmill.cli import text
+    from nightmill.cli.program import typed
 
     if json:
         print(status.model_dump_json())
         return
-    print(summary(status))
-    commands = next_commands(status)
+    print(text.summary(status, _now_ms()))
+    commands = text.next_commands(status)
     if commands:
         print("next:" if ended else "you can:")
-        print("\n".join(f"  {command}" for command in commands))
+        print("\n".join(f"  {typed(command, home)}" for command in commands))
 
 
-def _list_text(jobs: "list[JobStatus]") -> str:
-    from nightmill.cli.text import moment, spent_cost, table
+def _list_text(jobs: "list[JobStatus]", home: Path) -> str:
+    from nightmill.cli.program import typed
+    from nightmill.cli.text import job_list
 
     if not jobs:
-        return "no jobs yet; nightmill run licence-audit --input distributions"
-    rows = [
-        (
-            each.job_id,
-            each.state.value,
-            f"{each.settled:,}/{'?' if each.planned is None else f'{each.planned:,}'}",
-            spent_cost(each.spent),
-            moment(each.submitted_at_ms),
-            each.reason or "",
-        )
-        for each in jobs
-    ]
-    return table(("JOB", "STATE", "ITEMS", "COST", "SUBMITTED", "REASON"), rows)
+        return f"no jobs yet; {typed('nightmill run licence-audit --input distributions', home)}"
+    return job_list(jobs, _now_ms())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _estimate_text(answer: "EstimateAnswer") -> str:

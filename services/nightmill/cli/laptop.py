@@ -35,7 +35,7 @@ def up(
     home: Home = None,
     config: ConfigFolder = None,
 ) -> None:
-    """Start Kafka, every service and the local model, and keep them running."""
+    """Start everything and keep it running. That is Kafka, every service, and the local model if a pool asks for it."""
     from nightmill.local.up import UpOptions, up
 
     folder = _config_folder(config)
@@ -54,7 +54,7 @@ def up(
 
 
 def down(home: Home = None) -> None:
-    """Stop everything in order; nothing is lost, up goes on with unfinished jobs."""
+    """Stop everything in order. Nothing is lost: up goes on with unfinished jobs."""
     from nightmill.local.up import down
 
     raise typer.Exit(down(home))
@@ -101,7 +101,7 @@ def ps(json: Json = False, home: Home = None) -> None:
 
 def logs(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="A name that ps prints, or: supervisor")],
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1)] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
     home: Home = None,
 ) -> None:
@@ -125,13 +125,17 @@ def logs(
 
 def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = None, json: Json = False) -> None:
     """Look at this machine and say what to do before up."""
+    from nightmill.kernel.runtime.settings import load_config
     from nightmill.local.doctor import fatal_checks, run_doctor
 
+    folder = _config_folder(config)
     checks = run_doctor(
         home,
         kafka=kafka,
-        local_model=_wants_local_model(_config_folder(config)),
+        local_model=_wants_local_model(folder),
         embedded_ledger="NIGHTMILL_CLICKHOUSE" not in os.environ,
+        pools=load_config(folder).pools,
+        environment=os.environ,
     )
     fatal = fatal_checks(checks)
     if json:
@@ -145,7 +149,7 @@ def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = Non
 def service(
     name: Annotated[str, typer.Argument(metavar="NAME", help="planner, dispatcher, … or api")],
 ) -> None:
-    """One service in the foreground, set by NIGHTMILL_* variables: for containers and systemd."""
+    """Run one service in the foreground. NIGHTMILL_* variables set it: for containers and systemd."""
     from importlib import import_module
 
     from nightmill.client.errors import BadInput
@@ -172,7 +176,7 @@ def provider_simulator(
     scenario: Annotated[Path | None, typer.Option("--scenario", help="Faults, answers, latency and limits.")] = None,
     port_file: Annotated[Path | None, typer.Option("--port-file", help="Where to write the port.")] = None,
 ) -> None:
-    """A provider without keys or cost: OpenAI-compatible, deterministic, with faults by rule and a bill."""
+    """A provider without keys or cost, to try things. OpenAI-compatible, deterministic, with faults and a bill."""
     from nightmill.client.errors import BadInput
     from nightmill.provider_simulator.run import CannotStart, run_simulator
 

@@ -10,7 +10,9 @@ Home = Annotated[
     typer.Option("--home", envvar="NIGHTMILL_HOME", help="Folder of the installation; else the user's data folder."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with stable keys.")]
-Pipeline = Annotated[str, typer.Argument(help="Folder with a pipeline.yaml, or a name that ships with nightmill.")]
+Pipeline = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="Folder with a pipeline.yaml, or a name that ships with nightmill.")
+]
 Input = Annotated[
     str, typer.Option("--input", help="JSONL, CSV or Parquet file, a folder of text files, or: distributions")
 ]
@@ -21,5 +23,5 @@ SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Record broken rows as rejected instead of refusing the job.")
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Who pays.")]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as run and status print it.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as run and status print it; or: last")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Kept with the command.")]

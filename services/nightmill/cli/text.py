@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from nightmill.api.models import JobStatus, Spent
-from nightmill.client.progress import Progress
+from nightmill.client.progress import STOPPED, Progress
 from nightmill.kernel.domain.lifecycle import BatchState
 
 _NANO = 1_000_000_000
@@ -29,10 +29,20 @@ def usd(nano: int) -> str:
 
 def cost(known_nano: int | None, unknown: int) -> str:
     """A cost of which a part may be unknown."""
-    attempts = f"unknown ({unknown:,} attempt{'s' if unknown != 1 else ''})"
+    attempts = f"unknown ({counted(unknown, 'attempt', 'attempts')})"
     if not unknown:
         return "unknown" if known_nano is None else usd(known_nano)
     return f"{usd(known_nano)} + {attempts}" if known_nano else attempts
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def calls(count: int, retries: int, repairs: int) -> str:
+    """Calls, and what of them was not the first of an item."""
+    return f"{count:,}, of these {counted(retries, 'retry', 'retries')}, {counted(repairs, 'repair', 'repairs')}"
 
 
 def spent_cost(spent: Spent) -> str:
@@ -93,7 +103,7 @@ def progress_line(progress: Progress) -> str:
     return "  ".join(parts)
 
 
-def summary(status: JobStatus) -> str:
+def summary(status: JobStatus, now_ms: int) -> str:
     """A job at its end, or as it stands: figures, place, reason."""
     counts, spent = status.counts, status.spent
     lines = [f"{status.job_id}: {_headline(status)}"]
@@ -101,7 +111,8 @@ def summary(status: JobStatus) -> str:
         lines.append(f"  reason    {status.reason}")
     if status.planned is not None and status.state is not BatchState.REFUSED:
         ends = (
-            f"{counts.accepted:,} accepted, {counts.rejected:,} rejected, {counts.dead_letter:,} dead letters, "
+            f"{counts.accepted:,} accepted, {counts.rejected:,} rejected, "
+            f"{counted(counts.dead_letter, 'dead letter', 'dead letters')}, "
             f"{counts.in_review:,} in review, {counts.cancelled:,} cancelled"
         )
         lines.append(f"  items     {status.settled:,} of {status.planned:,} settled: {ends}; {counts.reused:,} reused")
@@ -112,19 +123,33 @@ def summary(status: JobStatus) -> str:
         lines.append(f"  accuracy  {share:.3f} against gold: {status.gold.right:,} of {status.gold.compared:,} right")
     if status.planned is not None and status.state is not BatchState.REFUSED:
         lines += [
-            f"  calls     {spent.attempts:,}, of these {spent.retries:,} retries, {spent.repairs:,} repairs",
+            f"  calls     {calls(spent.attempts, spent.retries, spent.repairs)}",
             f"  tokens    {spent.input_tokens:,} in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out",
             f"  cost      {spent_cost(spent)}{_of_budget(status)}",
         ]
-    ended_ms = status.ended_at_ms or status.updated_at_ms
-    lines.append(f"  time      {duration((ended_ms - status.submitted_at_ms) / 1000)}")
+    lines.append(f"  time      {duration((_until_ms(status, now_ms) - status.submitted_at_ms) / 1000)}")
     if status.location is not None:
         lines.append(f"  results   {status.location}")
     return "\n".join(lines)
 
 
+def job_list(jobs: Sequence[JobStatus], now_ms: int) -> str:
+    """A line for each job."""
+    rows = [
+        (
+            each.job_id,
+            each.state.value,
+            f"{each.settled:,}/{'?' if each.planned is None else f'{each.planned:,}'}",
+            spent_cost(each.spent),
+            duration((now_ms - each.submitted_at_ms) / 1000),
+        )
+        for each in jobs
+    ]
+    return table(("JOB", "STATE", "ITEMS", "SPENT", "AGE"), rows)
+
+
 def next_commands(status: JobStatus) -> list[str]:
-    """What a person may want to type next."""
+    """What a person may want to type next; only what would change something."""
     job = status.job_id
     match status.state:
         case BatchState.PUBLISHED | BatchState.PARTIAL_FAILED:
@@ -138,10 +163,12 @@ def next_commands(status: JobStatus) -> list[str]:
                 *again,
             ]
         case BatchState.HELD:
+            final = status.counts.accepted + status.counts.rejected + status.counts.in_review
+            complete = status.settled == status.planned
             return [
                 f"nightmill results {job} --staged",
-                f"nightmill approve {job}",
-                f"nightmill resume {job}",
+                *([f"nightmill approve {job}"] if complete else []),
+                *([f"nightmill resume {job}"] if final != status.planned else []),
                 f"nightmill cancel {job}",
             ]
         case BatchState.CANCELLED:
@@ -150,6 +177,13 @@ def next_commands(status: JobStatus) -> list[str]:
             return []
         case _:
             return [f"nightmill status {job} --watch", f"nightmill cancel {job}"]
+
+
+def _until_ms(status: JobStatus, now_ms: int) -> int:
+    """When a job ended, or came to a stand; now while it runs."""
+    if status.ended_at_ms is not None:
+        return status.ended_at_ms
+    return status.updated_at_ms if status.state in STOPPED else now_ms
 
 
 def _headline(status: JobStatus) -> str:

@@ -21,6 +21,7 @@ from nightmill.client.pipelines import load_pipeline
 from nightmill.client.progress import Progress
 from nightmill.kernel.domain.pipeline import Pipeline, duration_s
 
+NEWEST = "last"  #: in place of a job's id
 Budget = Decimal | float | int | str
 
 
@@ -131,7 +132,12 @@ class Client:
         return EstimateAnswer.model_validate(self._connection.post("/v1/estimate", request.model_dump(mode="json")))
 
     def job(self, job_id: str) -> Job:
-        """A handle on a job that was submitted before."""
+        """A handle on a job that was submitted before; `last` is the newest one."""
+        if job_id == NEWEST:
+            newest = self.jobs(limit=1).jobs
+            if not newest:
+                raise BadInput(f"job {NEWEST!r}: there is no job yet", "submit one with nightmill run")
+            job_id = newest[0].job_id
         return Job(self._connection, job_id)
 
     def jobs(self, limit: int = 50) -> JobList:
@@ -148,7 +154,7 @@ class Client:
         return map(json.loads, self._connection.stream_lines("/v1/results", params))
 
     def explain(self, id_: str) -> Explanation:
-        """Prompt, answers, rule and calls of an item, by source id or item key."""
+        """Prompt, answers, rule and calls of an item, by item key, source id, or the start of one."""
         return Explanation.model_validate(self._connection.get("/v1/explain", {"source_id": id_}))
 
     def sql(self, query: str, *, max_rows: int = 1_000, max_seconds: int = 10) -> SqlAnswer:

@@ -63,13 +63,22 @@ class Job:
         """Publish a held job although a gate objects."""
         return self._command(Command.APPROVE, reason)
 
-    def _command(self, command: Command, reason: str | None) -> JobStatus:
+    def order(self, command: Command, reason: str | None = None) -> JobStatus:
+        """Have a command accepted; the publisher decides it later. Returns where the job stood before."""
         before = self.status()
         body = {"reason": reason, "actor": "client"}
         self._connection.post(f"{self._path}/{command.value}", body, key=uuid4().hex)
+        return before
+
+    def change_from(self, before: JobStatus) -> JobStatus:
+        """Where it stands once state or generation differ from `before`; after ten seconds without one, `before`."""
         deadline_s = time.monotonic() + _APPLIED_S
-        while True:
+        while time.monotonic() < deadline_s:
             after = self.status()
-            if (after.state, after.generation) != (before.state, before.generation) or time.monotonic() > deadline_s:
+            if (after.state, after.generation) != (before.state, before.generation):
                 return after
             time.sleep(_POLL_S / 5)
+        return before
+
+    def _command(self, command: Command, reason: str | None) -> JobStatus:
+        return self.change_from(self.order(command, reason))

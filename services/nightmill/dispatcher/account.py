@@ -1,14 +1,15 @@
 """What an item's calls used and nobody was charged for yet: the account that its row carries as `totals`.
 
-The payer's settlement is charged the whole account, which then begins at nothing again. A call that was never sent, or
-failed without being billed, is none; a cost that is not known is counted as such, never as nothing.
+The payer's settlement is charged the whole account, which then begins at nothing again. What was under way at a cancel
+stays on the account until its batch is resumed. A call that was never sent, or failed without being billed, is none; a
+cost that is not known is counted as such, never as nothing.
 """
 
 from dataclasses import replace
 
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
-from nightmill.kernel.wire.messages import AttemptAnswered, Totals, Waiter
+from nightmill.kernel.wire.messages import AttemptAnswered, ItemStateRow, Totals, Waiter
 
 NO_TOTALS = Totals(
     attempts=0,
@@ -55,6 +56,11 @@ def charge_late(totals: Totals, attempt: AttemptAnswered, payer: Waiter | None) 
         unknown_attempts=known.unknown_attempts - was_unknown,
         repairs=totals.repairs,
     )
+
+
+def owed_by(row: ItemStateRow, batch_id: str) -> Totals:
+    """What a batch has still to be charged for the row: the whole account if it is the payer, else nothing."""
+    return row.totals if row.payer is not None and row.payer.batch_id == batch_id else NO_TOTALS
 
 
 def with_unknown(totals: Totals) -> Totals:

@@ -8,7 +8,7 @@ two batches is paid once.
 from dataclasses import replace
 from enum import StrEnum
 
-from nightmill.dispatcher.account import NO_TOTALS
+from nightmill.dispatcher.account import NO_TOTALS, owed_by
 from nightmill.kernel.domain.lifecycle import ItemEvent, ItemState, Reuse, advance_item
 from nightmill.kernel.wire.messages import ItemPlanned, ItemStateRow, Waiter
 
@@ -104,7 +104,7 @@ def restart(row: ItemStateRow, planned: ItemPlanned, *, pool: str | None, now_ms
         ordinal=row.ordinal,
         minted_at_ms=row.minted_at_ms,
         payer=row.payer if same_payer else None,
-        totals=row.totals if same_payer else NO_TOTALS,
+        totals=owed_by(row, planned.batch_id),
     )
 
 

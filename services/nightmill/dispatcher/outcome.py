@@ -6,7 +6,7 @@ An item that ends is settled once for each live waiter; the row's account is cha
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nightmill.dispatcher.account import NO_TOTALS
+from nightmill.dispatcher.account import NO_TOTALS, owed_by
 from nightmill.dispatcher.fence import ControlOf
 from nightmill.dispatcher.items import waiter_of
 from nightmill.dispatcher.judge import CallAgain, End, Mend, Requeue, Ruling
@@ -137,21 +137,27 @@ def conclude(
 
 
 def reuse(row: ItemStateRow, planned: ItemPlanned, *, now_ms: int) -> Change:
-    """Settles an ended or parked item at once for one more batch, which pays nothing."""
+    """Settles an ended or parked item at once for one more batch.
+
+    It pays nothing, unless it caused calls itself that ended while nobody live was there to be charged: a resumed batch
+    pays for what was under way when it was cancelled.
+    """
     if row.outcome is None:
         raise ValueError(f"item {row.item_key} in state {row.state} has no outcome to reuse")
-    waiter = waiter_of(planned)
-    told = replace(row, settled=told_of(row.settled, [(waiter, 1)]))
+    waiter, owed = waiter_of(planned), owed_by(row, planned.batch_id)
+    paid = owed != NO_TOTALS
+    told = replace(row, settled=told_of(row.settled, [(waiter, 1)]), totals=NO_TOTALS if paid else row.totals)
     if row.outcome is ItemOutcome.IN_REVIEW:
         told = replace(told, waiters=(*_others(row, planned), waiter), ended_at_ms=None)
-    return Change(row=told, settled=[settled_at_once(row, planned, row.outcome, reused=True, now_ms=now_ms)])
+    settled = settled_at_once(row, planned, row.outcome, reused=not paid, totals=owed, now_ms=now_ms)
+    return Change(row=told, settled=[settled])
 
 
 def refuse(row: ItemStateRow, planned: ItemPlanned, failure: Failure, *, now_ms: int) -> Change:
     """Settles one batch's plan as dead, whatever becomes of the item for others."""
     told = replace(row, settled=told_of(row.settled, [(waiter_of(planned), 1)]))
     nothing = replace(row, failure=failure, verdict=None, output=None, output_digest=None, attempt_id=None, model=None)
-    dead = settled_at_once(nothing, planned, ItemOutcome.DEAD_LETTER, reused=False, now_ms=now_ms)
+    dead = settled_at_once(nothing, planned, ItemOutcome.DEAD_LETTER, reused=False, totals=NO_TOTALS, now_ms=now_ms)
     return Change(row=told, settled=[dead])
 
 

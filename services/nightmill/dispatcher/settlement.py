@@ -73,9 +73,9 @@ def settlement(
 
 
 def settled_at_once(
-    row: ItemStateRow, planned: ItemPlanned, outcome: ItemOutcome, *, reused: bool, now_ms: int
+    row: ItemStateRow, planned: ItemPlanned, outcome: ItemOutcome, *, reused: bool, totals: Totals, now_ms: int
 ) -> ItemSettled:
-    """An outcome that a plan meets at once; its batch pays nothing."""
+    """An outcome that a plan meets at once; its batch is charged `totals`."""
     return ItemSettled(
         item_key=row.item_key,
         batch_id=planned.batch_id,
@@ -91,7 +91,7 @@ def settled_at_once(
         verdict=row.verdict,
         failure=row.failure,
         reused=reused,
-        totals=NO_TOTALS,
+        totals=totals,
         output=row.output,
         output_digest=row.output_digest,
         attempt_id=row.attempt_id,

@@ -123,6 +123,20 @@ WHERE tenant = splitByChar('.', {job_id:String})[1]
 GROUP BY cause, detail
 ORDER BY cost_usd DESC, calls DESC, cause, detail
 
+-- source_ids --
+-- The first source ids that begin with a text, for a person who types only the start of one.
+SELECT source_id
+FROM
+(
+    SELECT source_id, tenant FROM items WHERE startsWith(source_id, {start:String})
+    UNION ALL
+    SELECT source_id, tenant FROM attempts WHERE startsWith(source_id, {start:String})
+)
+WHERE tenant = {tenant:String} OR {tenant:String} = ''
+GROUP BY source_id
+ORDER BY source_id
+LIMIT 20
+
 -- item_history --
 -- How the item of a source id or item key was settled, by batch, newest first.
 SELECT

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+from nightmill.kernel.domain.settings import Pool
 from nightmill.local import docker
 from nightmill.local.errors import LaptopError
 from nightmill.local.home import Home, default_root, open_home
@@ -18,6 +21,7 @@ from nightmill.local.model_server import SETUP_REMEDY, find_model_file, server_i
 from nightmill.local.ports import read_ports
 from nightmill.local.processes import port_is_free
 from nightmill.local.status import running_state
+from nightmill.provider_gateway.keys import KeyUnusable, read_key
 
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_FREE_BYTES = 2 * 1024**3
@@ -41,9 +45,18 @@ class Check:
 
 
 def run_doctor(
-    root: Path | None = None, *, kafka: str = "local", local_model: bool = False, embedded_ledger: bool = True
+    root: Path | None = None,
+    *,
+    kafka: str = "local",
+    local_model: bool = False,
+    embedded_ledger: bool = True,
+    pools: Mapping[str, Pool] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Check]:
-    """Return every check that matters for this way of starting, in the order in which a user would fix them."""
+    """Return every check that matters for this way of starting, in the order in which a user would fix them.
+
+    Keys of `pools` are looked for in `environment` and in files.
+    """
     checks = [check_python(sys.version_info[:2]), check_home(root)]
     home = Home(root=(root or default_root()).expanduser().absolute())
     checks.append(check_disk(home.root))
@@ -54,6 +67,7 @@ def run_doctor(
         checks.append(check_embedded_ledger())
     if local_model:
         checks.append(check_local_model())
+    checks += check_keys(pools, environment)
     return [*checks, check_running(home)]
 
 
@@ -143,6 +157,23 @@ def check_local_model() -> Check:
         detail = f"a pool asks for the local model, and it lacks {' and '.join(missing)}"
         return Check(name="local model", ok=False, detail=detail, remedy=SETUP_REMEDY, fatal=True)
     return Check(name="local model", ok=True, detail=str(model))
+
+
+def check_keys(pools: Mapping[str, Pool], environment: Mapping[str, str]) -> list[Check]:
+    """Each pool that needs a key has it. One that has none keeps no other from working."""
+    checks = []
+    for name, pool in pools.items():
+        if pool.key is None:
+            continue
+        try:
+            read_key(pool.key, environment)
+        except KeyUnusable as error:
+            way = f"export {pool.key.env}" if pool.key.env else f"write the key to {pool.key.file} and chmod 600 it"
+            detail = str(error).partition("; ")[0]
+            checks.append(Check(name=f"pool {name}", ok=False, detail=detail, remedy=f"{way} before up, to use it"))
+        else:
+            checks.append(Check(name=f"pool {name}", ok=True, detail="has its key"))
+    return checks
 
 
 def check_running(home: Home) -> Check:

@@ -105,7 +105,7 @@ def up(options: UpOptions) -> int:
         home = open_home(options.home)
         return _detach(home, options) if options.detach else _foreground(home, options)
     except LaptopError as error:
-        print(f"nightmill up: {error.message}\n  remedy: {error.remedy}", file=sys.stderr, flush=True)
+        print(f"error: {error.message}\n  → {error.remedy}", file=sys.stderr, flush=True)
         return EXIT_BAD_SETTINGS
 
 

@@ -13,11 +13,12 @@ from nightmill.planner.tokens import count_tokens, warm_up
 
 def build(settings: Settings) -> Service:
     """The planner of an installation. Reads the config folder; raises `SettingsError`."""
-    warm_up()
+    config = load_config(settings.config_dir)
+    warm_up(pool.tokenizer for pool in config.pools.values())
     log = KafkaLog(settings.bootstrap, settings.namespace, settings.partitions)
     return Planner(
         blobs=BlobStore(settings.blobs_url),
-        config=load_config(settings.config_dir),
+        config=config,
         count=count_tokens,
         lag=DispatcherLag(log, time.monotonic),
     )

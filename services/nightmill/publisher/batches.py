@@ -80,6 +80,14 @@ def takes_settlements(row: PublicationRow, *, switching: bool) -> bool:
     return row.state not in ENDED_BATCH and row.sealed is not None and not switching
 
 
+def takes_costs(row: PublicationRow) -> bool:
+    """Whether late settlements of the row's generation are charged, although their outcomes count nowhere.
+
+    The dispatcher may have settled items before it heard of a cancel, and it charges no call twice.
+    """
+    return row.state is BatchState.CANCELLED and row.sealed is not None
+
+
 def sealed(row: PublicationRow | None, message: BatchSealed, now_ms: int) -> Next | None:
     """The planner froze or refused a batch. None: it is known already."""
     if row is not None and row.sealed is not None:

@@ -19,7 +19,7 @@ from nightmill.kernel.wire.messages import (
     Totals,
 )
 from nightmill.publisher.accounting import CHUNK, Change, Chunk, chunk_id, chunks_prefix
-from nightmill.publisher.batches import planned_of
+from nightmill.publisher.batches import planned_of, takes_costs
 
 _CHUNKS_IN_MEMORY = 64
 MERGE_PARTS = 64  #: parts of one tier that are merged into one of the next
@@ -68,6 +68,11 @@ class Book:
         return self._row
 
     @property
+    def charging(self) -> bool:
+        """Whether late settlements of the generation are charged, and nothing more."""
+        return takes_costs(self._row)
+
+    @property
     def ended(self) -> bool:
         return self._row.state in ENDED_BATCH
 
@@ -100,6 +105,21 @@ class Book:
             self._gold[1] += right
         self.pending.append(item)
         self.settled = self.dirty = True
+
+    def charge(self, item: ItemSettled) -> bool:
+        """Charge an item that was settled for a generation that is cancelled; it counts as cancelled.
+
+        False for a repeat.
+        """
+        chunk = self.chunk(item.ordinal)
+        if chunk.outcome(item.ordinal) is not None:
+            return False
+        chunk.apply(item.ordinal, Change(before=None, after=ItemOutcome.CANCELLED))
+        self._dirty_chunks.add(chunk.number)
+        self._counts[ItemOutcome.CANCELLED] += 1
+        self._add(item.totals)
+        self.dirty = True
+        return True
 
     def accounting(self) -> list[AccountingRow]:
         """All chunks of the generation as they stand, by number."""

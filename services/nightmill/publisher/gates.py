@@ -5,11 +5,14 @@ a person who approves a held batch has seen them.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nightmill.kernel.domain.pipeline import Gates, GoldGate
 from nightmill.kernel.wire.messages import GoldScore, OutcomeCounts
+
+_ANOTHER_PROMPT = "change the prompt or the checks and run it again"
+_APPROVE = "or approve it: what was accepted is published without the rest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +23,8 @@ class GateResult:
     passed: bool
     figure: float | None  #: None: there was nothing to measure
     limit: float
-    text: str  #: the figures in words, with the remedy when it did not pass
+    text: str  #: the figures in words
+    remedies: tuple[str, ...] = ()  #: what helps when it did not pass, beside an approval
 
 
 def check(
@@ -31,13 +35,18 @@ def check(
     results.append(_review(counts, partial))
     if gates.gold is not None:
         results.append(_gold(gold, gates.gold))
-    return tuple(results)
+    return tuple(replace(result, remedies=()) if result.passed else result for result in results)
 
 
 def objection(results: Iterable[GateResult]) -> str | None:
-    """Why the batch is held, or None when every gate passed."""
-    failed = [result.text for result in results if not result.passed]
-    return "; ".join(failed) if failed else None
+    """Why the batch is held, or None when every gate passed: each figure once, then what helps, each remedy once."""
+    failed = {result.gate: result for result in results if not result.passed}
+    if not failed:
+        return None
+    if "completion" in failed:
+        failed.pop("review", None)  # what is in review is among what completion misses, and said there
+    remedies = dict.fromkeys(remedy for result in failed.values() for remedy in result.remedies)
+    return "; ".join([*(result.text for result in failed.values()), ", ".join([*remedies, _APPROVE])])
 
 
 def agrees(value: Any, gold: Any) -> bool | None:
@@ -52,40 +61,43 @@ def agrees(value: Any, gold: Any) -> bool | None:
 def _completion(counts: OutcomeCounts, planned: int, limit: float) -> GateResult:
     ended = counts.accepted + counts.rejected
     figure = ended / planned if planned else 1.0
-    passed = figure >= limit
-    text = f"completion {figure:.4f} (at least {limit}): {ended} of {planned} items have a final answer"
+    again = counts.dead_letter + counts.cancelled
+    missing = [f"{again} could not be answered"] if again else []
+    missing += [f"{counts.in_review} {_wait(counts.in_review)} for a person"] if counts.in_review else []
+    remedies = ["resume runs again what could not be answered"] if again else []
+    remedies += [_ANOTHER_PROMPT] if counts.in_review else []
+    has = f"completion {figure:.4f} (at least {limit}): {ended} of {planned} items have a final answer"
     return GateResult(
         gate="completion",
-        passed=passed,
+        passed=figure >= limit,
         figure=figure,
         limit=limit,
-        text=text if passed else f"{text}; resume runs the others again, approve publishes without them",
+        text=", ".join([has, *missing]),
+        remedies=tuple(remedies),
     )
 
 
 def _rejects(counts: OutcomeCounts, limit: float) -> GateResult:
     ended = counts.accepted + counts.rejected
     figure = counts.rejected / ended if ended else 0.0
-    passed = figure <= limit
-    text = f"rejects {figure:.4f} (at most {limit}): {counts.rejected} of {ended} answers were rejected"
     return GateResult(
         gate="rejects",
-        passed=passed,
+        passed=figure <= limit,
         figure=figure,
         limit=limit,
-        text=text if passed else f"{text}; mend the prompt or the checks, or approve",
+        text=f"rejects {figure:.4f} (at most {limit}): {counts.rejected} of {ended} answers were rejected",
+        remedies=(_ANOTHER_PROMPT,),
     )
 
 
 def _review(counts: OutcomeCounts, partial: bool) -> GateResult:
-    passed = partial or counts.in_review == 0
-    text = f"review: {counts.in_review} items wait for a person"
     return GateResult(
         gate="review",
-        passed=passed,
+        passed=partial or counts.in_review == 0,
         figure=float(counts.in_review),
         limit=0.0,
-        text=text if passed else f"{text}; approve publishes without them, so does publish.partial: true",
+        text=f"review: {_items(counts.in_review)} {_wait(counts.in_review)} for a person",
+        remedies=(_ANOTHER_PROMPT,),
     )
 
 
@@ -96,18 +108,27 @@ def _gold(gold: GoldScore | None, gate: GoldGate) -> GateResult:
             passed=False,
             figure=None,
             limit=gate.accuracy,
-            text=f"gold: no accepted row has a value in column {gate.gold_column}; name the right column, or approve",
+            text=f"gold: no accepted row has a value in column {gate.gold_column}",
+            remedies=("name the right column in gates.gold and run it again",),
         )
     figure = gold.right / gold.compared
-    passed = figure >= gate.accuracy
-    text = f"gold accuracy {figure:.4f} (at least {gate.accuracy}): {gold.right} of {gold.compared} {gate.field} right"
     return GateResult(
         gate="gold",
-        passed=passed,
+        passed=figure >= gate.accuracy,
         figure=figure,
         limit=gate.accuracy,
-        text=text if passed else f"{text}; mend the prompt or the model, or approve",
+        text=f"gold accuracy {figure:.4f} (at least {gate.accuracy}): "
+        f"{gold.right} of {gold.compared} {gate.field} right",
+        remedies=("change the prompt or the model and run it again",),
     )
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count} items"
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"
 
 
 def _comparable(value: Any) -> str:

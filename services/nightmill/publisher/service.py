@@ -146,12 +146,16 @@ class Publisher(Service):
         """Account for one item in memory; rows and parts follow in `on_flush`, decisions in `on_tick`."""
         desk = self._desks[part.number]
         book = desk.book(message.batch_id)
-        if book is None or not book.taking or message.generation != book.generation:
-            # cancelled, published or an older generation: the ledger has it, readers never will
+        if book is None or message.generation != book.generation or not (book.taking or book.charging):
+            # published or an older generation: the ledger has it, readers never will
             metrics.count("duplicates_suppressed", topic="item-settled")
             return NOTHING
         if not 0 <= message.ordinal < book.planned:
             raise ContractViolation(f"ordinal {message.ordinal}: batch {book.batch_id} has {book.planned} items")
+        if not book.taking:
+            if not book.charge(message):
+                metrics.count("duplicates_suppressed", topic="item-settled")
+            return NOTHING
         chunk = book.chunk(message.ordinal)
         change = chunk.change_by(message.ordinal, message.outcome, message.revision)
         if change is None:

@@ -10,12 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from kit.api_server import ServedApi
+from kit.api_server import CONFIG, ServedApi
 from kit.ledger_events import COUNTS
 from kit.messages import BATCH, JOB
 from nightmill.api.limits import MAX_BODY_BYTES
 from nightmill.kernel.domain.lifecycle import BatchState, Command
 from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.settings import KeySource
 from nightmill.kernel.wire.messages import JobCommanded, JobSubmitted
 
 from .rows import dataset, plan, publication, submitted
@@ -203,6 +204,18 @@ class TestSubmission:
             assert says in problem["message"]
             assert problem["remedy"]
         assert api.sent(JobSubmitted) == []
+
+    def test_a_job_without_a_key_is_refused(self, tmp_path: Path) -> None:
+        """P6: it would stay queued; estimate says the same."""
+        pool = CONFIG.pools["sim"].model_copy(update={"key": KeySource(env="NOBODYS_KEY")})
+        with ServedApi(tmp_path / "other", CONFIG.model_copy(update={"pools": {"sim": pool}})) as api:
+            headers = {"Authorization": f"Bearer {api.token}"}
+            with httpx.Client(base_url=api.url, headers=headers, timeout=30, trust_env=False) as http:
+                for path in ("/v1/jobs", "/v1/estimate"):
+                    answer = http.post(path, json=request(http))
+                    assert (answer.status_code, error(answer)["code"]) == (422, "pool_unusable")
+                    assert "NOBODYS_KEY" in error(answer)["message"]
+            assert api.sent(JobSubmitted) == []
 
     def test_an_input_that_was_not_uploaded_is_refused(self, http: httpx.Client) -> None:
         body = request(http)

@@ -51,6 +51,8 @@ def fill(api: ServedApi, ledger: LedgerProcess) -> None:
             judged("bad", 2, verdict=refused, output='{"label": "b"}', is_repair=True),
             settled("good", 0, pipeline_digest=pipeline),
             settled("bad", 1, **parked),
+            settled("idna==3.10", 2, outcome=ItemOutcome.CANCELLED, pipeline_digest=pipeline),
+            settled("idna-extra==1", 3, outcome=ItemOutcome.CANCELLED, pipeline_digest=pipeline),
             completed(),
         ]
     )
@@ -96,13 +98,22 @@ def test_an_item_is_explained(api: ServedApi) -> None:
     assert get(api, "/v1/explain", item=item["item_key"])["items"] == answer["items"]
 
 
+def test_the_start_of_an_id_will_do(api: ServedApi) -> None:
+    """O2: where only one id begins so, or one is of the distribution of that name."""
+    assert get(api, "/v1/explain", source_id="ba")["id"] == "bad"
+    assert get(api, "/v1/explain", source_id="idna")["id"] == "idna==3.10"
+    problem = get(api, "/v1/explain", source_id="idn")["error"]
+    assert (problem["code"], problem["remedy"]) == ("ambiguous_item", "name one of them: idna-extra==1, idna==3.10")
+
+
 def test_an_item_that_nobody_knows(api: ServedApi) -> None:
-    assert get(api, "/v1/explain", source_id="nobody")["error"]["code"] == "unknown_item"
+    problem = get(api, "/v1/explain", source_id="nobody")["error"]
+    assert (problem["code"], "name==version" in problem["remedy"]) == ("unknown_item", True)
     assert get(api, "/v1/explain")["error"]["code"] == "invalid"
 
 
 def test_sql_is_read_only(api: ServedApi) -> None:
-    answer = sql(api, "SELECT source_id, outcome FROM items ORDER BY source_id").json()
+    answer = sql(api, "SELECT source_id, outcome FROM items WHERE outcome != 'cancelled' ORDER BY source_id").json()
     assert answer["rows"] == [["bad", "in_review"], ["good", "accepted"]]
     refused = sql(api, "SELECT * FROM file('/etc/passwd')")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "sql_refused")

@@ -155,6 +155,28 @@ class TestRun:
         assert code == 0
         assert out.splitlines()[1].split()[:3] == [JOB, "published", "0/1"]
         assert "0.0000015 USD + unknown (1 attempt)" in out
+        api.put(publication(state=BatchState.HELD, reason="a long reason"))
+        assert "a long reason" not in shell("status")[1]
+
+    def test_the_newest_job_is_last(self, shell: Shell, api: ServedApi) -> None:
+        code, _, err = shell("status", "last")
+        assert (code, "there is no job yet" in err) == (2, True)
+        api.put(publication(), publication("default.label.20250101-000000-aa"))
+        assert shell("status", "last")[1].startswith(f"{JOB}: ")
+        for verb in ("cancel", "resume", "approve"):
+            assert f"job {JOB} is published" in shell(verb, "last")[2]
+        assert "ledger" in shell("cost", "last")[2]
+
+    def test_commands_are_shown_as_they_can_be_typed(
+        self, shell: Shell, api: ServedApi, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """P2: with the folder that was given, and the program's name as it was called."""
+        api.put(publication())
+        monkeypatch.setattr(sys, "argv", [".venv/bin/nightmill", "status"])
+        assert f"  .venv/bin/nightmill cost {JOB} --by cause --home {api.home}\n" in shell("status", JOB)[1]
+        monkeypatch.setattr(sys, "argv", [str(Path.cwd() / "bin" / "nightmill"), "status"])
+        monkeypatch.setenv("NIGHTMILL_HOME", str(api.home))
+        assert f"  bin/nightmill cost {JOB} --by cause\n" in shell("status", JOB)[1]
 
     def test_an_estimate(self, shell: Shell, api: ServedApi, files: Path) -> None:
         """P4: exit code 2 when the job would be refused, and why."""
@@ -218,7 +240,7 @@ class TestBadInput:
     ) -> None:
         """No traceback reaches a user."""
         monkeypatch.setenv("NIGHTMILL_HOME", str(tmp_path / "home"))
-        monkeypatch.setattr("nightmill.cli.text.summary", lambda _: 1 / 0)
+        monkeypatch.setattr("nightmill.cli.text.summary", lambda *_: 1 / 0)
         api.put(publication())
         code, _, err = shell("status", JOB)
         assert (code, len(err.splitlines())) == (4, 1)
@@ -251,6 +273,28 @@ class TestData:
         assert (code, f"nightmill results {JOB} --staged" in err) == (2, True)
 
 
+class TestCommands:
+    def test_what_was_accepted_is_said_before_it_is_done(
+        self, shell: Shell, api: ServedApi, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """E11: nobody applies the command here; the state did not change, so it is not said."""
+        monkeypatch.setattr("nightmill.client.job._APPLIED_S", 0.05)
+        api.put(publication(state=BatchState.HELD))
+        for verb in ("cancel", "resume", "approve"):
+            watch = f"nightmill status {JOB} --watch --home {api.home}"
+            assert shell(verb, JOB) == (0, f"accepted: {verb} of {JOB}; follow with {watch}\n", "")
+            assert json.loads(shell(verb, JOB, "--json")[1])["state"] == "held"
+
+    def test_help_describes_every_argument(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for verb in ("run", "estimate", "status", "explain", "results", "cost", "versions", "sql", "cancel", "logs"):
+            assert cli.run([verb, "--help"]) == 0
+            said = capsys.readouterr().out
+            usage = next(line for line in said.splitlines() if line.startswith("Usage: "))
+            assert usage.split("[OPTIONS] ")[1].isupper()
+            described = said.split("Arguments:\n")[1].split("Options:")[0].replace("[required]", "")
+            assert len(described.split(">", 1)[1].split()) >= 3
+
+
 class TestProcesses:
     def test_an_unknown_service(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.run(["service", "plannr"]) == 2
@@ -273,7 +317,8 @@ class TestProcesses:
 
     def test_an_unknown_kafka(self, shell: Shell) -> None:
         code, _, err = shell("up", "--kafka", "nonsense")
-        assert (code, "'nonsense'" in err) == (2, True)
+        assert code == 2
+        assert err == "error: --kafka 'nonsense' is not local, docker or HOST:PORT\n  → nightmill up --help\n"
 
     def test_no_log(self, shell: Shell) -> None:
         code, _, err = shell("logs", "planner")
@@ -299,6 +344,8 @@ class TestProcesses:
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        commands = done.stdout.split("Commands:")[1]
+        assert "..." not in commands, "a summary is cut off"
         for verb in (
             "up", "down", "ps", "logs", "doctor", "service", "run", "estimate", "status", "explain", "results", "cost",
             "cancel", "resume", "approve", "versions", "sql", "provider-simulator",

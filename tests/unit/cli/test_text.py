@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.api.models import Counts, Gold, JobStatus, Spent
-from nightmill.cli.text import EXIT_CODES, cost, duration, next_commands, progress_line, summary, table, usd
+from nightmill.cli.text import EXIT_CODES, calls, cost, duration, next_commands, progress_line, summary, table, usd
 from nightmill.client.progress import STOPPED, Progress
 from nightmill.kernel.domain.lifecycle import BatchState
 
@@ -82,7 +82,7 @@ def test_a_progress_line() -> None:
 
 
 def test_a_summary_has_every_figure() -> None:
-    text = summary(status())
+    text = summary(status(), 10**12)
     for part in (
         "published as version 3 of default.label",
         "90 accepted, 4 rejected, 3 dead letters, 2 in review, 0 cancelled; 10 reused",
@@ -97,7 +97,8 @@ def test_a_summary_has_every_figure() -> None:
 
 
 def test_a_refused_job_says_why_and_nothing_more() -> None:
-    text = summary(status(BatchState.REFUSED, reason="budget: too small", location=None, gold=None, version=None))
+    refused = status(BatchState.REFUSED, reason="budget: too small", location=None, gold=None, version=None)
+    text = summary(refused, 10**12)
     assert "refused, nothing was started" in text
     assert "budget: too small" in text
     assert "cost" not in text
@@ -115,7 +116,43 @@ def test_a_refused_job_says_why_and_nothing_more() -> None:
 def test_ends(state: BatchState, code: int, command: str) -> None:
     """E11: the exit code of each end, and what to type next."""
     assert EXIT_CODES[state] == code
-    assert command in next_commands(status(state))
+    assert command in next_commands(status(state, settled=100))
+
+
+@pytest.mark.parametrize(
+    ("counts", "verbs"),
+    [
+        # all that is missing waits for a person: a resume would leave it as it is
+        (Counts(accepted=98, in_review=2), ["results", "approve", "cancel"]),
+        (Counts(accepted=97, dead_letter=1, in_review=2), ["results", "approve", "resume", "cancel"]),
+        # held by its budget before the end: there is nothing to approve
+        (Counts(accepted=50), ["results", "resume", "cancel"]),
+    ],
+)
+def test_a_held_job_is_offered_what_helps(counts: Counts, verbs: list[str]) -> None:
+    """Q4, E10"""
+    held = status(BatchState.HELD, counts=counts, settled=counts.settled)
+    assert [command.split()[1] for command in next_commands(held)] == verbs
+
+
+@pytest.mark.parametrize(
+    ("state", "ended_at_ms", "time"),
+    [
+        (BatchState.PUBLISHED, 76_000, "1 min 15 s"),
+        (BatchState.RUNNING, None, "2 min 0 s"),
+        (BatchState.QUEUED, None, "2 min 0 s"),
+        (BatchState.HELD, None, "1 min 30 s"),
+    ],
+)
+def test_the_time_of_a_job(state: BatchState, ended_at_ms: int | None, time: str) -> None:
+    """From its submission at second 1 to its end, to second 91 where it was held, or to second 121, which is now."""
+    text = summary(status(state, ended_at_ms=ended_at_ms, updated_at_ms=91_000), 121_000)
+    assert f"  time      {time}\n" in text
+
+
+def test_one_is_not_many() -> None:
+    assert calls(1, 1, 0) == "1, of these 1 retry, 0 repairs"
+    assert calls(1_000, 2, 1) == "1,000, of these 2 retries, 1 repair"
 
 
 def test_every_stop_has_an_exit_code() -> None:

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from nightmill.dispatcher.account import NO_TOTALS
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, ControlState, ItemOutcome, ItemState, Reuse, VerdictKind
 from nightmill.kernel.domain.pipeline import Sensitivity
 from nightmill.kernel.domain.settings import PoolLimits
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Wait
 from nightmill.kernel.store.blocks import write_block
-from nightmill.kernel.wire.messages import ItemStateRow, Settlement
+from nightmill.kernel.wire.messages import ItemStateRow, Settlement, Verdict
 from unit.dispatcher.stage import (
+    ACCEPTED,
     REPAIRABLE,
     A,
     B,
@@ -169,8 +171,30 @@ def test_cancel_fences_waiters_not_attempts(stage: Stage) -> None:
     stage.say(A, generation=2)
     stage.plan(A, "called", generation=2, reuse=Reuse.FINAL)
     stage.plan(A, "ready", generation=2, reuse=Reuse.FINAL, ordinal=1)
-    assert [(each.item_key, each.generation, each.reused) for each in stage.settled()] == [("called", 2, True)]
+    (settled,) = stage.settled()
+    assert (settled.item_key, settled.generation) == ("called", 2)
     assert [each.item_key for each in stage.tick()] == ["ready"]
+
+
+@pytest.mark.parametrize("end", [ACCEPTED, verdict(VerdictKind.REJECTED), verdict(VerdictKind.REVIEW)])
+def test_a_call_that_ended_after_the_cancel_is_charged_once_to_the_batch_that_caused_it(
+    stage: Stage, end: Verdict
+) -> None:
+    """E10, E11, O1: another batch takes the outcome for nothing; the resumed one pays 100 nano-USD, and only once."""
+    stage.plan(A)
+    (attempt,) = stage.tick()
+    stage.say(A, CANCELLED)
+    assert stage.judge(judged(attempt, end)) == []
+    stage.say(B)
+    stage.plan(B, reuse=Reuse.FINAL)
+    for generation in (2, 3):
+        stage.say(A, generation=generation)
+        stage.plan(A, generation=generation, reuse=Reuse.FINAL)
+    charged = [
+        (each.batch_id, each.reused, each.totals.attempts, each.totals.cost_nano_usd) for each in stage.settled()
+    ]
+    assert charged == [(B, True, 0, 0), (A, False, 1, 100), (A, True, 0, 0)]
+    assert stage.row().totals == NO_TOTALS
 
 
 def test_resumed_batch_pays_for_the_call_it_had_under_way(stage: Stage) -> None:

@@ -14,6 +14,7 @@ def test_the_products_questions_are_there() -> None:
         "job_cost_by_stage": {"job_id"},
         "job_cost_by_model": {"job_id"},
         "job_cost_by_cause": {"job_id"},
+        "source_ids": {"start", "tenant"},
         "item_history": {"id", "tenant"},
         "item_attempts": {"id", "tenant"},
     }

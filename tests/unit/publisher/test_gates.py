@@ -49,12 +49,46 @@ def test_an_empty_batch_passes() -> None:
     assert objection(check(counts(0), 0, None, Gates(), partial=False)) is None
 
 
-def test_an_objection_names_the_figures_and_the_remedy() -> None:
-    text = objection(check(counts(98, dead=2), 100, None, Gates(completion=0.99), partial=False))
-    assert text == (
-        "completion 0.9800 (at least 0.99): 98 of 100 items have a final answer; "
-        "resume runs the others again, approve publishes without them"
-    )
+APPROVE = "or approve it: what was accepted is published without the rest"
+PROMPT = "change the prompt or the checks and run it again"
+
+
+@pytest.mark.parametrize(
+    ("held", "gold", "text"),
+    [
+        (
+            counts(98, dead=2),
+            None,
+            "completion 0.9800 (at least 0.99): 98 of 100 items have a final answer, 2 could not be answered; "
+            f"resume runs again what could not be answered, {APPROVE}",
+        ),
+        (
+            counts(99, review=1),
+            None,
+            f"review: 1 item waits for a person; {PROMPT}, {APPROVE}",
+        ),
+        (
+            counts(90, review=3, dead=7),
+            None,
+            "completion 0.9000 (at least 0.99): 90 of 100 items have a final answer, 7 could not be answered, "
+            f"3 wait for a person; resume runs again what could not be answered, {PROMPT}, {APPROVE}",
+        ),
+        (
+            counts(80, rejected=10, review=10),
+            GoldScore(compared=4, right=1),
+            "completion 0.9000 (at least 0.99): 90 of 100 items have a final answer, 10 wait for a person; "
+            "rejects 0.1111 (at most 0.05): 10 of 90 answers were rejected; "
+            "gold accuracy 0.2500 (at least 0.5): 1 of 4 label right; "
+            f"{PROMPT}, change the prompt or the model and run it again, {APPROVE}",
+        ),
+    ],
+)
+def test_an_objection_names_each_figure_and_each_remedy_once(
+    held: OutcomeCounts, gold: GoldScore | None, text: str
+) -> None:
+    """Q4: resume is named only where it helps: what waits for a person it leaves as it is."""
+    gates = Gates(completion=0.99, gold=None if gold is None else GOLD)
+    assert objection(check(held, 100, gold, gates, partial=False)) == text
 
 
 @pytest.mark.parametrize(

@@ -226,14 +226,16 @@ class TestCrashes:
 
 class TestCancelAndResume:
     def test_cancel_fences_and_resume_goes_on(self, world: World) -> None:
-        """E11: late results of a cancelled generation count nowhere; a resume pays for nothing twice."""
+        """E11: late results of a cancelled generation are charged (E10) and count nowhere; nothing is paid twice."""
         begin(world, 5)
         world.take(world.settled(0), world.settled(1, R), world.settled(2, D), world.settled(3, V))
         world.tick()
         world.commit()
         world.take(world.ordered(Command.CANCEL, "c1"), world.ordered(Command.CANCEL, "c1"))
-        world.take(world.settled(4))
+        world.take(world.settled(4), world.settled(4), world.settled(1, R))
         world.settle_down()
+        world.take(world.settled(4))
+        assert (world.row.totals.attempts, world.row.counts.cancelled) == (5, 1)
         assert [c.state for c in world.sent_of(BatchControlled)] == [ControlState.RUNNING, ControlState.CANCELLED]
         (notice,) = world.sent_of(JobCompleted)
         assert (notice.state, notice.counts.accepted) == (BatchState.CANCELLED, 1)
@@ -243,7 +245,7 @@ class TestCancelAndResume:
         control = world.sent_of(BatchControlled)[-1]
         assert (control.generation, control.state, control.reuse) == (2, ControlState.RUNNING, Reuse.FINAL)
         assert selection(world) == {2, 4}
-        assert (world.row.counts.accepted, world.row.counts.dead_letter, world.row.totals.attempts) == (1, 0, 4)
+        assert (world.row.counts.accepted, world.row.counts.dead_letter, world.row.totals.attempts) == (1, 0, 5)
 
         world.take(world.settled(2, generation=1), world.settled(4, generation=1))
         assert accounted(world.row.counts) == 3
@@ -365,7 +367,7 @@ class TestHolds:
         world.take(world.settled(1, A, revision=2))
         world.settle_down()
         assert (world.row.state, world.row.counts.in_review) == (BatchState.HELD, 1)
-        assert "1 items wait for a person" in (world.row.reason or "")
+        assert "1 item waits for a person" in (world.row.reason or "")
         world.take(world.settled(2, R, revision=2))
         world.settle_down()
         assert (world.row.state, world.row.counts.rejected) == (BatchState.PUBLISHED, 1)

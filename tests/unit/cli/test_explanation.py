@@ -1,0 +1,50 @@
+"""An explained item as text."""
+
+from typing import Any
+
+from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation
+from nightmill.cli.explanation import explanation
+
+OLD, NEW = "acme.tickets.20261129-120000-aaaa", "acme.tickets.20261130-120000-bbbb"
+
+
+def attempt(job: str, key: str, ordinal: int, minted_at: str, **fields: Any) -> ExplainedAttempt:
+    base: dict[str, Any] = dict.fromkeys(ExplainedAttempt.model_fields, "")
+    figures = {"http_status": None, "input_tokens": 1_100, "cached_tokens": 0, "output_tokens": 7}
+    money = {"cost_nano_usd": 1_500, "reserved_nano_usd": None, "started_at": None, "ended_at": None}
+    name = {"attempt_id": f"{key}-{ordinal}", "job_id": job, "item_key": key, "ordinal": ordinal}
+    said = {"state": "answered", "model": "tiny", "pool": "local", "minted_at": minted_at}
+    flags = {"is_repair": False, "late": False}
+    return ExplainedAttempt.model_validate(base | figures | money | name | said | flags | fields)
+
+
+def item(**fields: Any) -> ExplainedItem:
+    base: dict[str, Any] = dict.fromkeys(ExplainedItem.model_fields, "")
+    figures = {"ordinal": 0, "generation": 1, "attempts": 2, "retries": 1, "repairs": 0, "unknown_attempts": 0}
+    name = {"job_id": NEW, "item_key": "k2", "source_id": "bad", "outcome": "accepted", "reused": False}
+    return ExplainedItem.model_validate(base | figures | name | {"cost_nano_usd": 3_000} | fields)
+
+
+def test_calls_are_grouped_by_prompt_and_the_newest_come_first() -> None:
+    """O2: calls of an older prompt are not numbered with those of the present one."""
+    attempts = [
+        attempt(OLD, "k1", 1, "2026-11-29 12:00:00.000"),
+        attempt(OLD, "k1", 2, "2026-11-29 12:00:05.000", is_repair=True),
+        attempt(NEW, "k2", 1, "2026-11-30 12:00:00.000", input_tokens=None, output_tokens=None, cost_nano_usd=None),
+        attempt(NEW, "k2", 2, "2026-11-30 12:00:05.000"),
+    ]
+    answer = Explanation(
+        id="bad", items=[item(), item()], attempts=attempts, prompt=None, prompt_note=None, next_command="nightmill"
+    )
+    assert explanation(answer).splitlines() == [
+        "bad: accepted",
+        f"  job       {NEW}, generation 1, item key k2",
+        "  calls     2, of these 1 retry, 0 repairs; cost 0.000003 USD",
+        "  also settled 1 time before, in other batches or generations",
+        f"calls, for {NEW}:",
+        "  call 1: answered, tiny on local, 2026-11-30 12:00:00.000, no usage reported, cost unknown (1 attempt)",
+        "  call 2: answered, tiny on local, 2026-11-30 12:00:05.000, 1,100 tokens in, 7 out, cost 0.0000015 USD",
+        f"calls with another prompt, schema, model or text, for {OLD}:",
+        "  call 1: answered, tiny on local, 2026-11-29 12:00:00.000, 1,100 tokens in, 7 out, cost 0.0000015 USD",
+        "  repair 2: answered, tiny on local, 2026-11-29 12:00:05.000, 1,100 tokens in, 7 out, cost 0.0000015 USD",
+    ]
