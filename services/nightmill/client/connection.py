@@ -54,7 +54,7 @@ class Connection:
                 if response.is_error:
                     response.read()
                     self._parsed(response)
-                yield from response.iter_lines()
+                yield from lines_of(response.iter_bytes())
         except httpx.ConnectError as error:
             raise self._not_running() from error
         except httpx.HTTPError as error:
@@ -112,3 +112,13 @@ class Connection:
         return NotRunning(
             f"{what} in {self.home}" + (f" ({detail})" if detail else ""), f"nightmill up --detach{self._flag}"
         )
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Lines by line feeds alone: a text may hold other characters that end a line elsewhere, such as U+2028."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode() for line in whole)
+    if rest:
+        yield rest.decode()

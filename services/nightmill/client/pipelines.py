@@ -96,7 +96,7 @@ def _check_prompt(pipeline: Pipeline, path: Path) -> None:
         raise SettingsError(f"{path}: {error}; correct the template") from error
     unknown = sorted(variables - set(pipeline.input.fields))
     if unknown:
-        line = next((n for n, text in enumerate(pipeline.prompt.splitlines(), 1) if unknown[0] in text), 1)
+        line = next((n for n, text in enumerate(pipeline.prompt.split("\n"), 1) if unknown[0] in text), 1)
         where = f"{path}, line {line}" if path.name != _FILE else f"{path}: prompt, line {line}"
         raise SettingsError(
             f"{where}: unknown variable {unknown[0]!r}; input.fields has {', '.join(pipeline.input.fields)}: "

@@ -72,7 +72,22 @@ def compile_gate(pipeline: Pipeline) -> Gate:
         raise SchemaError(
             f"{place}: not a JSON Schema: {_problem(error)}; see json-schema.org/draft/2020-12"
         ) from error
-    return Gate(schema, read_checks(pipeline.checks))
+    rules = read_checks(pipeline.checks)
+    _refuse_impossible(pipeline, rules)
+    return Gate(schema, rules)
+
+
+def _refuse_impossible(pipeline: Pipeline, rules: tuple[Rule, ...]) -> None:
+    """A rule on a field that no answer can have would refuse every one, after it was paid for."""
+    fields = pipeline.output.get("properties")
+    if pipeline.output.get("additionalProperties") is not False or not isinstance(fields, dict):
+        return
+    for position, rule in enumerate(rules):
+        name = rule.looks_at.split(".")[0]
+        if name not in fields:
+            raise ValueError(
+                f"checks.{position}: no answer can have the field {name!r}; the output schema has {', '.join(fields)}"
+            )
 
 
 def _path(error: jsonschema_rs.ValidationError) -> str:

@@ -12,6 +12,7 @@ import pytest
 from kit.api_server import ServedApi
 from kit.ledger_events import COUNTS, sealed, totals
 from nightmill.client import BadInput, Client, NotRunning, Progress, Refused
+from nightmill.client.connection import lines_of
 from nightmill.kernel.domain import ids
 from nightmill.kernel.domain.lifecycle import BatchState
 from nightmill.kernel.domain.pipeline import Pipeline
@@ -194,3 +195,11 @@ def test_unknown_things(client: Client) -> None:
     with pytest.raises(NotRunning, match="ledger"):
         client.sql("SELECT 1")
     assert client.health().kafka.ok
+
+
+def test_lines_end_at_line_feeds_alone() -> None:
+    """A text may hold U+2028, U+0085 or a carriage return; chunks are cut anywhere."""
+    raw = '{"a": "x\u2028y\u0085z"}\n{"b": 1}\r\n{"c": 2}'.encode()
+    for size in (1, 2, 7, 1000):
+        chunks = [raw[at : at + size] for at in range(0, len(raw), size)]
+        assert list(lines_of(chunks)) == ['{"a": "x\u2028y\u0085z"}', '{"b": 1}\r', '{"c": 2}']

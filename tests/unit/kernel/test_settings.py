@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nightmill.kernel.domain.pipeline import Sensitivity
+from nightmill.kernel.domain.settings import Prices
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.settings import SettingsError, load_config, load_yaml, read_settings
 
@@ -220,3 +221,10 @@ def test_a_file_that_may_not_be_read_is_named(folder: Path) -> None:
 
     with pytest.raises(SettingsError, match=r"loop\.yaml: can not be read: "):
         load_yaml(path, Retry)
+
+
+def test_an_alias_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text("x: &a [*a]\n")
+    with pytest.raises(SettingsError, match="an alias refers to what holds it"):
+        load_yaml(path, Prices)

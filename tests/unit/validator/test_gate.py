@@ -136,3 +136,11 @@ def test_every_text_gets_one_verdict_that_fits_the_wire(text: str) -> None:
     verdict, value = judge(text, ENUM, RANGE)
     assert (verdict.kind is VerdictKind.ACCEPTED) == (verdict.rule is None) == (value is not None)
     assert verdict.value is None or len(verdict.value) <= 200
+
+
+def test_a_rule_on_a_field_that_no_answer_can_have_is_refused() -> None:
+    """P4: it would refuse every answer after it was paid for."""
+    closed = {"type": "object", "properties": {"label": {}}, "additionalProperties": False}
+    with pytest.raises(ValueError, match=r"checks\.0: no answer can have the field 'nofield'.* has label"):
+        compile_gate(pipeline({"range": {"field": "nofield", "min": 0}}, output=closed))
+    assert compile_gate(pipeline({"enum": {"field": "label.deep", "values": [1]}}, output=closed)).rules

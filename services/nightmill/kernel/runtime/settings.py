@@ -112,8 +112,20 @@ def load_yaml(path: Path, model: type[_Model]) -> _Model:
     if not isinstance(value, dict):
         found = _YAML_KINDS.get(type(value), "a single value")
         raise SettingsError(f"{path}: expected fields with values, found {found}")
+    _refuse_loops(value, path, (), set())
     _refuse_repeats(node, path)
     return validated(value, model, path, node)
+
+
+def _refuse_loops(value: Any, path: Path, above: tuple[int, ...], done: set[int]) -> None:
+    """An alias may name what it stands in; nothing that walks the value would come to an end."""
+    if id(value) in above:
+        raise SettingsError(f"{path}: an alias refers to what holds it; write the value out")
+    if id(value) in done or not isinstance(value, dict | list):
+        return
+    for child in value.values() if isinstance(value, dict) else value:
+        _refuse_loops(child, path, (*above, id(value)), done)
+    done.add(id(value))
 
 
 def validated(value: dict[str, Any], model: type[_Model], path: Path, node: Any) -> _Model:

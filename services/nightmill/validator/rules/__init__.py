@@ -21,6 +21,10 @@ class Rule(Protocol):
     def needs_row(self) -> bool:
         """Whether `check` wants the source row; reading it costs a block."""
 
+    @property
+    def looks_at(self) -> str:
+        """The field of the answer that it checks."""
+
     def check(self, answer: Any, row: Mapping[str, Any] | None) -> Finding | None:
         """What is wrong, or None."""
 

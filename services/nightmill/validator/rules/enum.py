@@ -19,6 +19,10 @@ class Enum(Frozen):
     values: tuple[str | int | float | bool | None, ...] = Field(min_length=1)
     otherwise: Consequence = Field(default="repair", alias="else")
 
+    @property
+    def looks_at(self) -> str:
+        return self.field
+
     def check(self, answer: Any, row: Mapping[str, Any] | None) -> Finding | None:
         value = lookup(answer, self.field)
         # as in JSON, 1 equals 1.0, but not true

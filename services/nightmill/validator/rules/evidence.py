@@ -23,6 +23,10 @@ class Evidence(Frozen):
     within: tuple[str, ...] = Field(alias="in", min_length=1)
     otherwise: Consequence = Field(default="repair", alias="else")
 
+    @property
+    def looks_at(self) -> str:
+        return self.quote
+
     def check(self, answer: Any, row: Mapping[str, Any] | None) -> Finding | None:
         found = lookup(answer, self.quote)
         quotes = found if isinstance(found, list) else [found]

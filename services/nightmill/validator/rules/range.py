@@ -28,6 +28,10 @@ class Range(Frozen):
             raise ValueError(f"min {self.min} is above max {self.max}")
         return self
 
+    @property
+    def looks_at(self) -> str:
+        return self.field
+
     def check(self, answer: Any, row: Mapping[str, Any] | None) -> Finding | None:
         value = lookup(answer, self.field)
         if self._holds(value):
