@@ -9,9 +9,16 @@ from pathlib import Path
 
 from nightmill.api.findings import DatasetVersion, VersionList
 from nightmill.api.models import Counts, Gold, JobStatus, Spent
-from nightmill.kernel.domain.ids import batch_id, job_of
+from nightmill.kernel.domain.ids import batch_id, dataset_of, job_of
 from nightmill.kernel.domain.lifecycle import BatchState, PlanPhase
-from nightmill.kernel.wire.messages import BatchPlanRow, BatchSealed, DatasetRow, JobSubmitted, PublicationRow
+from nightmill.kernel.wire.messages import (
+    BatchPlanRow,
+    BatchSealed,
+    DatasetRow,
+    JobSubmitted,
+    PublicationRow,
+)
+from nightmill.kernel.wire.messages import DatasetVersion as PublishedVersion
 
 _PLANNED_PHASES = {
     PlanPhase.FREEZING: BatchState.PLANNING,
@@ -53,6 +60,12 @@ class Board:
             return publication.sealed.manifest_digest
         return None if plan is None else plan.manifest_digest
 
+    def published(self, job_id: str) -> PublishedVersion | None:
+        """The newest version that a known job's batch has published, also after a resume began another generation."""
+        row, batch = self.datasets.get(dataset_of(job_id)), batch_id(job_id)
+        versions = [] if row is None else [each for each in row.versions if each.batch_id == batch]
+        return max(versions, key=lambda each: each.version, default=None)
+
 
 def job_status(board: Board, job_id: str, results_dir: Path) -> JobStatus | None:
     """Where a job stands, or None when no view knows it."""
@@ -62,6 +75,7 @@ def job_status(board: Board, job_id: str, results_dir: Path) -> JobStatus | None
     if plan is None and publication is None and submitted is None:
         return None
     tenant, pipeline = job_id.split(".")[:2]
+    version, location = _published(board, job_id, publication, results_dir)
     counts = Counts() if publication is None else Counts.model_validate(publication.counts)
     spent = Spent() if publication is None else Spent.model_validate(publication.totals)
     budget = _budget(submitted, sealed)
@@ -75,7 +89,7 @@ def job_status(board: Board, job_id: str, results_dir: Path) -> JobStatus | None
         reason=_reason(plan, publication),
         generation=0 if publication is None else publication.generation,
         input_name="" if submitted is None else submitted.input.name,
-        read_rows=0 if plan is None else plan.cursor_row,
+        read_rows=0 if plan is None else plan.planned + plan.refused_rows,
         planned=_planned(plan, sealed),
         refused_rows=_refused_rows(plan, sealed),
         settled=counts.settled,
@@ -86,8 +100,8 @@ def job_status(board: Board, job_id: str, results_dir: Path) -> JobStatus | None
         budget_nano_usd=budget,
         budget_left_nano_usd=None if budget is None else budget - spent.cost_nano_usd,
         gold=None if publication is None or publication.gold is None else Gold.model_validate(publication.gold),
-        version=None if publication is None else publication.version,
-        location=_location(publication, results_dir),
+        version=version,
+        location=location,
         priority=0 if submitted is None else submitted.priority,
         tags={} if submitted is None else dict(submitted.tags),
         submitted_at_ms=_submitted_at_ms(submitted, sealed, publication),
@@ -178,10 +192,18 @@ def _submitted_at_ms(
     return 0 if publication is None else publication.opened_at_ms
 
 
-def _location(publication: PublicationRow | None, results_dir: Path) -> str | None:
-    if publication is None or publication.location is None:
-        return None
-    return _folder(results_dir, publication.dataset_id, publication.location)
+def _published(
+    board: Board, job_id: str, publication: PublicationRow | None, results_dir: Path
+) -> tuple[int | None, str | None]:
+    """Version and folder: of the present generation, else what readers have of an earlier one."""
+    if publication is not None and publication.version is not None:
+        location = publication.location
+        folder = None if location is None else _folder(results_dir, publication.dataset_id, location)
+        return publication.version, folder
+    earlier = board.published(job_id)
+    if earlier is None:
+        return None, None
+    return earlier.version, _folder(results_dir, dataset_of(job_id), earlier.location)
 
 
 def _folder(results_dir: Path, dataset_id: str, manifest: str) -> str:

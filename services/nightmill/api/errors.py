@@ -4,6 +4,7 @@ Foreign errors are mapped here, in one table; anything that is not in it is a de
 """
 
 import logging
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,11 @@ from nightmill.kernel.store.blobs import BlobMissing
 log = logging.getLogger(__name__)
 
 _SHOWN = 80
+_VALUES = reprlib.Repr()  # a whole value may be long, and nested too deeply for repr
+_VALUES.maxstring = _VALUES.maxother = 2 * _SHOWN
+
+_CONTENT_TYPE = (415, "content_type", "the body is not said to be JSON", "send Content-Type: application/json")
+_NO_JSON = (400, "invalid", "the JSON body is nested too deeply or is no JSON", "correct the body and send it again")
 
 
 class ApiError(Exception):
@@ -51,10 +57,16 @@ def register(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _of_fields(_: Request, error: RequestValidationError) -> JSONResponse:
-        return error_response(_invalid(error.errors()))
+        problems = error.errors()
+        # a body that is not declared as JSON arrives as the bytes it is
+        if any(isinstance(problem.get("input"), bytes) for problem in problems):
+            return error_response(ApiError(*_CONTENT_TYPE))
+        return error_response(_invalid(problems))
 
     @app.exception_handler(HTTPException)
     async def _of_paths(request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 400:  # only of a body that the parser gave up on
+            return error_response(ApiError(*_NO_JSON))
         message = f"{request.method} {request.url.path}: {error.detail}"
         return error_response(ApiError(error.status_code, "unknown_path", message, "GET /openapi.json lists them"))
 
@@ -104,6 +116,6 @@ def _problem(problem: Any) -> str:
             return f"{field}: is missing"
         case "json_invalid":
             return f"the body is no JSON: {problem['ctx']['error']}"
-    value = repr(problem.get("input"))
+    value = _VALUES.repr(problem.get("input"))
     shown = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
     return f"{field} = {shown}: {problem['msg']}"

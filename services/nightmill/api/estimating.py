@@ -48,7 +48,8 @@ class Estimator:
     ) -> Refused | None:
         if totals.refused_rows and not request.input.skip_bad_rows:
             first = problems[0]
-            text = f"{request.input.name}, {first.place}: {first.reason}; {totals.refused_rows:,} rows can not be used"
+            rows = "1 row" if totals.refused_rows == 1 else f"{totals.refused_rows:,} rows"
+            text = f"{request.input.name}, {first.place}: {first.reason}; {rows} can not be used"
             return Refused(rule="bad_rows", message=f"{text}; correct them, or leave them out with --skip-bad-rows")
         budget = request.budget_nano_usd
         if budget is None and request.pipeline.limits.budget_usd is not None:

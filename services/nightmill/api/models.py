@@ -94,8 +94,8 @@ class JobStatus(Answer):
     budget_nano_usd: int | None
     budget_left_nano_usd: int | None
     gold: Gold | None
-    version: int | None
-    location: str | None = Field(description="folder of the published files")
+    version: int | None = Field(description="newest version that the job has published")
+    location: str | None = Field(description="folder of that version's files")
     priority: int
     tags: dict[str, str]
     submitted_at_ms: int

@@ -28,7 +28,10 @@ class ResultReader:
         self._pipelines = PipelineReader(blobs)
 
     def of_job(self, board: Board, job_id: str, *, staged: bool) -> Iterator[bytes]:
-        """JSON lines of a job. Raises `ApiError`, `Unavailable`, `BlobMissing`."""
+        """JSON lines of a job: the version it published, also while a resume works on the next one.
+
+        `staged` asks for what an unfinished generation has. Raises `ApiError`, `Unavailable`, `BlobMissing`.
+        """
         batch = batch_id(job_id)
         publication = board.publications.get(batch)
         if publication is None and board.submission(job_id) is None:
@@ -37,6 +40,9 @@ class ResultReader:
         if publication is not None and publication.version is not None:
             return as_lines(read_rows(root, publication.version))
         if not staged:
+            earlier = board.published(job_id)
+            if earlier is not None:
+                return as_lines(read_rows(root, earlier.version))
             remedy = f"nightmill results {job_id} --staged shows what it has so far"
             raise ApiError(409, "not_published", f"job {job_id} is not published", remedy)
         digest = board.pipeline_digest(job_id)

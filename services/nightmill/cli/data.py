@@ -33,6 +33,7 @@ def explain(
     """Why an item ended as it did. Prompt, raw answers, rule, calls with cost and cause."""
     from nightmill.cli.explanation import explanation
     from nightmill.cli.program import typed
+    from nightmill.cli.text import printable
     from nightmill.client import Client
 
     with Client(home) as client:
@@ -40,7 +41,8 @@ def explain(
         if json:
             print(answer.model_dump_json())
         else:
-            print(explanation(answer), "next:", f"  {typed(answer.next_command, client.home)}", sep="\n")
+            following = printable(typed(answer.next_command, client.home))
+            print(explanation(answer), "next:", f"  {following}", sep="\n")
 
 
 def results(
@@ -51,7 +53,7 @@ def results(
     staged: Annotated[bool, typer.Option("--staged", help="What an unfinished job has so far.")] = False,
     home: Home = None,
 ) -> None:
-    """Write accepted rows to standard output."""
+    """Write accepted rows to standard output. On a terminal, control characters are written out."""
     from nightmill.client import BadInput, Client
     from nightmill.client.tables import write_rows
 
@@ -60,7 +62,8 @@ def results(
             "Parquet is no text for a terminal", f"nightmill results {of} --format parquet > results.parquet"
         )
     with Client(home) as client:
-        write_rows(_rows(client, of, staged), sys.stdout.buffer, format)
+        rows = _rows(client, of, staged)
+        write_rows(map(_shown, rows) if sys.stdout.isatty() else rows, sys.stdout.buffer, format)
         sys.stdout.flush()
 
 
@@ -138,7 +141,7 @@ def sql(
     home: Home = None,
 ) -> None:
     """Ask the ledger, read-only. SHOW TABLES lists what is there."""
-    from nightmill.cli.text import table
+    from nightmill.cli.text import counted, table
     from nightmill.client import Client
 
     with Client(home) as client:
@@ -148,7 +151,7 @@ def sql(
         return
     print(table(answer.columns, answer.rows))
     if answer.truncated:
-        print(f"only the first {len(answer.rows):,} rows; --max-rows takes more", file=sys.stderr)
+        print(f"only the first {counted(len(answer.rows), 'row', 'rows')}; --max-rows takes more", file=sys.stderr)
 
 
 def _rows(client: "Client", of: str, staged: bool) -> Iterator[dict[str, Any]]:
@@ -157,6 +160,21 @@ def _rows(client: "Client", of: str, staged: bool) -> Iterator[dict[str, Any]]:
     if of == NEWEST or of.count(".") >= _JOB_DOTS:
         return client.job(of).results(staged=staged)
     return client.results(_dataset(of))
+
+
+def _shown(value: Any) -> Any:
+    """A row, or a value in it, as it may reach a terminal."""
+    from nightmill.cli.text import printable
+
+    match value:
+        case str():
+            return printable(value)
+        case list():
+            return [_shown(each) for each in value]
+        case dict():
+            return {printable(name): _shown(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def _dataset(name: str) -> str:

@@ -1,7 +1,7 @@
 """An explained item as text (pure): its end, its prompt, its calls."""
 
 from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation
-from nightmill.cli.text import calls, cost, counted
+from nightmill.cli.text import calls, cost, counted, printable
 
 
 def explanation(answer: Explanation) -> str:
@@ -25,7 +25,7 @@ def explanation(answer: Explanation) -> str:
         what = "calls" if same else "calls with another prompt, schema, model or text"
         lines.append(f"{what}, for {first.job_id}:")
         lines += [f"  {line}" for attempt in group for line in _attempt_lines(attempt)]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _groups(attempts: list[ExplainedAttempt]) -> list[list[ExplainedAttempt]]:

@@ -206,10 +206,11 @@ def _now_ms() -> int:
 
 
 def _estimate_text(answer: "EstimateAnswer") -> str:
-    from nightmill.cli.text import cost, duration, table
+    from nightmill.cli.text import cost, counted, duration, printable, table
 
+    bad = f", and {counted(answer.refused_rows, 'bad row', 'bad rows')}" if answer.refused_rows else ""
     lines = [
-        f"items     {answer.items:,}" + (f", and {answer.refused_rows:,} bad rows" if answer.refused_rows else ""),
+        f"items     {answer.items:,}" + bad,
         f"tokens    {answer.input_tokens:,} in, {answer.output_tokens:,} out",
         f"cost      about {cost(answer.expected_cost_nano_usd, 0)}, at most {cost(answer.worst_cost_nano_usd, 0)}"
         f" (prices of {answer.price_version})",
@@ -231,4 +232,4 @@ def _estimate_text(answer: "EstimateAnswer") -> str:
     lines += [f"bad row   {problem.place}: {problem.reason}" for problem in answer.problems]
     if answer.refusal is not None:
         lines.append(f"it would be refused: {answer.refusal.message}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))

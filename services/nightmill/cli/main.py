@@ -89,7 +89,9 @@ def _report(error: Exception) -> int:
 
 
 def _say(message: str, remedy: str, code: int) -> int:
-    print(f"error: {message}" + (f"\n  → {remedy}" if remedy else ""), file=sys.stderr, flush=True)
+    from nightmill.cli.text import printable
+
+    print(printable(f"error: {message}" + (f"\n  → {remedy}" if remedy else "")), file=sys.stderr, flush=True)
     return code
 
 

@@ -7,8 +7,10 @@ from nightmill.api.models import JobStatus, Spent
 from nightmill.client.progress import STOPPED, Progress
 from nightmill.kernel.domain.lifecycle import BatchState
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 _NANO = 1_000_000_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+_PUBLISHED = (BatchState.PUBLISHED, BatchState.PARTIAL_FAILED)
 
 EXIT_CODES = {
     BatchState.PUBLISHED: 0,
@@ -17,6 +19,11 @@ EXIT_CODES = {
     BatchState.HELD: 3,
     BatchState.CANCELLED: 4,
 }
+
+
+def printable(text: str) -> str:
+    """Text as it may reach a terminal: control characters but newline and tab are written out, as \\x1b."""
+    return text.translate(_CONTROLS)
 
 
 def usd(nano: int) -> str:
@@ -67,8 +74,9 @@ def moment(at_ms: int) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Aligned columns; numbers to the right."""
-    cells = [[("" if cell is None else str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    """Aligned columns; numbers to the right. Cells and names are made printable."""
+    head = [printable(name) for name in head]
+    cells = [["" if cell is None else printable(str(cell)).replace("\n", " ") for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[index]) for row in cells)]) for index, name in enumerate(head)]
     numeric = [
         bool(rows) and all(isinstance(row[index], int | float) or row[index] is None for row in rows)
@@ -90,7 +98,7 @@ def progress_line(progress: Progress) -> str:
     status = progress.status
     parts = [status.state.value]
     if status.planned is None:
-        parts.append(f"{status.read_rows:,} rows read")
+        parts.append(f"{counted(status.read_rows, 'row', 'rows')} read")
         return "  ".join(parts)
     parts.append(f"{status.settled:,}/{status.planned:,} items")
     if progress.items_per_s is not None:
@@ -129,8 +137,9 @@ def summary(status: JobStatus, now_ms: int) -> str:
         ]
     lines.append(f"  time      {duration((_until_ms(status, now_ms) - status.submitted_at_ms) / 1000)}")
     if status.location is not None:
-        lines.append(f"  results   {status.location}")
-    return "\n".join(lines)
+        which = "" if status.state in _PUBLISHED else f" (version {status.version}, published before)"
+        lines.append(f"  results   {status.location}{which}")
+    return printable("\n".join(lines))
 
 
 def job_list(jobs: Sequence[JobStatus], now_ms: int) -> str:

@@ -69,14 +69,14 @@ def publication(**fields: Any) -> PublicationRow:
     return replace(row, **fields)
 
 
-def dataset(*versions: int) -> DatasetRow:
+def dataset(*versions: int, batch: str = BATCH) -> DatasetRow:
     return DatasetRow(
         dataset_id="acme.tickets",
         switch_seq=max(versions),
         versions=tuple(
             DatasetVersion(
                 version=number,
-                batch_id=BATCH,
+                batch_id=batch,
                 generation=1,
                 location=f"versions/{number}/manifest.json",
                 rows=10,

@@ -80,6 +80,23 @@ def test_a_published_job_says_where_its_files_lie() -> None:
     assert (status.gold.right, status.gold.compared, status.version) == (4, 5, 3)
 
 
+def test_a_resumed_job_keeps_the_version_it_has_published() -> None:
+    """Q6: readers still have version 4 while generation 2 is worked on; another batch's version 5 is not this job's."""
+    other = dataset(5, batch="acme.tickets.20261130-000000-0000.b1")
+    versions = replace(other, versions=(*dataset(1, 4).versions, *other.versions))
+    resumed = publication(state=BatchState.HELD, generation=2, version=None, location=None)
+    status = job_status(replace(board(submitted(), None, resumed), datasets={"acme.tickets": versions}), JOB, RESULTS)
+    assert status is not None
+    assert (status.state, status.version, status.location) == (BatchState.HELD, 4, "/results/acme.tickets/versions/4")
+
+
+def test_rows_read_are_rows_and_no_header() -> None:
+    """398 planned and 2 refused, though the reader of a CSV file stands behind its 401st line."""
+    status = job_status(board(submitted(), plan(cursor_row=401)), JOB, RESULTS)
+    assert status is not None
+    assert status.read_rows == 400
+
+
 def test_an_unknown_job_has_no_status() -> None:
     assert job_status(Board(), JOB, RESULTS) is None
     assert job_status(Board(), "no id at all", RESULTS) is None

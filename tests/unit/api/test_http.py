@@ -29,6 +29,7 @@ PIPELINE: dict[str, Any] = {
     "output": SCHEMA,
     "model": {"pools": ["sim"], "max_output_tokens": 10},
 }
+OTHER_BATCH = "acme.tickets.20261130-000000-0000.b1"
 ROWS = b'{"id": "a", "text": "one"}\n{"id": "b", "text": "two"}\n'
 
 
@@ -229,6 +230,30 @@ class TestSubmission:
         assert (answer.status_code, error(answer)["code"]) == (422, "invalid")
         assert "no JSON" in error(answer)["message"]
 
+    @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/sql", f"/v1/jobs/{JOB}/cancel"])
+    @pytest.mark.parametrize("header", [{}, {"Content-Type": "application/x-www-form-urlencoded"}])
+    def test_a_body_that_is_not_declared_as_json(
+        self, http: httpx.Client, api: ServedApi, path: str, header: dict[str, str]
+    ) -> None:
+        """P6: the remedy is named, and nothing of the body is said back."""
+        api.put(publication())
+        answer = http.post(path, content=b'{"reason": "confidential"}', headers=header)
+        assert (answer.status_code, error(answer)["code"]) == (415, "content_type")
+        assert error(answer)["remedy"] == "send Content-Type: application/json"
+        assert "confidential" not in answer.text
+
+    @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"pipeline": "\xff"}', b"1" * 5_000])
+    def test_a_body_that_the_parser_gives_up_on(self, http: httpx.Client, body: bytes) -> None:
+        answer = http.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, error(answer)["code"]) == (400, "invalid")
+        assert error(answer)["message"] == "the JSON body is nested too deeply or is no JSON"
+
+    @pytest.mark.parametrize("depth", [100, 400, 600, 800, 900, 940, 970])
+    def test_a_wrong_value_may_be_nested_as_deeply_as_json_is_read(self, http: httpx.Client, depth: int) -> None:
+        body = b"[" * depth + b"]" * depth
+        answer = http.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+        assert error(answer)["code"] == "invalid"
+
 
 class TestEstimate:
     def test_tokens_cost_and_time_without_a_job(self, http: httpx.Client, api: ServedApi) -> None:
@@ -249,6 +274,7 @@ class TestEstimate:
         answer = http.post("/v1/estimate", json=body).json()
         assert (answer["items"], answer["refused_rows"], answer["problems"][0]["place"]) == (2, 1, "line 3")
         assert answer["refusal"]["rule"] == "bad_rows"
+        assert "; 1 row can not be used; " in answer["refusal"]["message"]
         body["input"]["skip_bad_rows"] = True
         assert http.post("/v1/estimate", json=body).json()["refusal"] is None
 
@@ -326,9 +352,29 @@ class TestDatasetsAndResults:
     def test_results_that_do_not_exist(
         self, http: httpx.Client, api: ServedApi, params: dict[str, str], status: int, code: str
     ) -> None:
-        api.put(publication(), dataset(1, 2))
+        api.put(publication(), dataset(1, 2, batch=OTHER_BATCH))
         answer = http.get("/v1/results", params=params)
         assert (answer.status_code, error(answer)["code"]) == (status, code)
+
+    def test_a_resumed_job_gives_what_it_has_published(self, http: httpx.Client, api: ServedApi) -> None:
+        """Q6: rows of version 2 while the next generation is held; `staged` asks for that one's rows."""
+        root = api.results_dir / "acme.tickets"
+        for version in (2, 3):
+            folder = root / "versions" / str(version)
+            folder.mkdir(parents=True)
+            location = f"versions/{version}/manifest.json"
+            column = {"name": "label", "origin": "output", "source": "label", "kind": "string"}
+            file = {"name": "data.jsonl", "kind": "data"}
+            manifest = {"location": location, "columns": [column], "files": [file], "format": "jsonl"}
+            (folder / "manifest.json").write_text(json.dumps(manifest))
+            (folder / "data.jsonl").write_text(json.dumps({"label": f"of {version}"}) + "\n")
+            (root / f"pointer-{version:010d}.json").write_text(json.dumps({"manifest": location}))
+        digest = api.blobs.put(json.dumps(PIPELINE).encode())
+        resumed = publication(state=BatchState.HELD, generation=2)
+        api.put(submitted(pipeline_digest=digest), resumed, dataset(1, 2))
+        assert http.get(f"/v1/jobs/{JOB}").json()["version"] == 2
+        assert http.get("/v1/results", params={"job": JOB}).json() == {"label": "of 2"}
+        assert http.get("/v1/results", params={"job": JOB, "staged": True}).text == ""
 
     def test_nothing_staged_is_an_empty_answer(self, http: httpx.Client, api: ServedApi) -> None:
         digest = api.blobs.put(json.dumps(PIPELINE).encode())

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation
+from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation, PromptMessage
 from nightmill.cli.explanation import explanation
 
 OLD, NEW = "acme.tickets.20261129-120000-aaaa", "acme.tickets.20261130-120000-bbbb"
@@ -48,3 +48,19 @@ def test_calls_are_grouped_by_prompt_and_the_newest_come_first() -> None:
         "  call 1: answered, tiny on local, 2026-11-29 12:00:00.000, 1,100 tokens in, 7 out, cost 0.0000015 USD",
         "  repair 2: answered, tiny on local, 2026-11-29 12:00:05.000, 1,100 tokens in, 7 out, cost 0.0000015 USD",
     ]
+
+
+def test_an_answer_can_not_steer_the_terminal() -> None:
+    """P6: a document's or a model's control characters are written out."""
+    answer = Explanation(
+        id="bad",
+        items=[item(source_id="b\x1b]0;x\x07ad")],
+        attempts=[attempt(NEW, "k2", 1, "2026-11-30 12:00:00.000", output="one\n\x1b[2Jtwo")],
+        prompt=[PromptMessage(role="user", content="\x9b31m")],
+        prompt_note=None,
+        next_command="nightmill",
+    )
+    lines = explanation(answer).splitlines()
+    assert lines[0] == "b\\x1b]0;x\\x07ad: accepted"
+    assert "  \\x9b31m" in lines
+    assert lines[-2:] == ["      one", "      \\x1b[2Jtwo"]

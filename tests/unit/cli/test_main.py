@@ -267,6 +267,23 @@ class TestData:
         code, _, err = shell("cost", JOB)
         assert (code, "ledger" in err) == (5, True)
 
+    @pytest.mark.parametrize(("terminal", "text"), [(True, "\\x1b[2J\\x9b"), (False, "\x1b[2J\x9b")])
+    def test_control_characters_in_results(
+        self, shell: Shell, api: ServedApi, monkeypatch: pytest.MonkeyPatch, terminal: bool, text: str
+    ) -> None:
+        """P6: a file gets the values as they are, a terminal does not."""
+        root = api.results_dir / "default.label"
+        (root / "v").mkdir(parents=True)
+        columns = [{"name": "label", "origin": "output", "source": "label", "kind": "string"}]
+        files = [{"name": "data.jsonl", "kind": "data"}]
+        manifest = {"location": "v/manifest.json", "columns": columns, "files": files, "format": "jsonl"}
+        (root / "v" / "manifest.json").write_text(json.dumps(manifest))
+        (root / "v" / "data.jsonl").write_text(json.dumps({"label": "\x1b[2J\x9b"}) + "\n")
+        (root / "pointer-0000000001.json").write_text(json.dumps({"manifest": "v/manifest.json"}))
+        api.put(publication(version=1, location="v/manifest.json"))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+        assert shell("results", JOB, "--format", "csv") == (0, f"label\n{text}\n", "")
+
     def test_results_of_an_unpublished_job(self, shell: Shell, api: ServedApi) -> None:
         api.put(publication(state=BatchState.HELD))
         code, _, err = shell("results", JOB)

@@ -1,11 +1,24 @@
 """Words and figures for people."""
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.api.models import Counts, Gold, JobStatus, Spent
-from nightmill.cli.text import EXIT_CODES, calls, cost, duration, next_commands, progress_line, summary, table, usd
+from nightmill.cli.text import (
+    EXIT_CODES,
+    calls,
+    cost,
+    duration,
+    next_commands,
+    printable,
+    progress_line,
+    summary,
+    table,
+    usd,
+)
 from nightmill.client.progress import STOPPED, Progress
 from nightmill.kernel.domain.lifecycle import BatchState
 
@@ -79,6 +92,26 @@ def test_a_progress_line() -> None:
     )
     planning = Progress(status=status(BatchState.PLANNING, planned=None), items_per_s=None, left_s=None)
     assert progress_line(planning) == "planning  1,200 rows read"
+
+
+@given(st.text())
+def test_no_control_character_reaches_a_terminal(text: str) -> None:
+    """P6: all of Unicode's Cc but newline and tab; what has none stays as it is."""
+    shown = printable(text)
+    assert not [each for each in shown if unicodedata.category(each) == "Cc" and each not in "\n\t"]
+    assert (shown == text) == (not [each for each in text if unicodedata.category(each) == "Cc" and each not in "\n\t"])
+
+
+def test_control_characters_are_written_out() -> None:
+    assert printable("a\x1b[2J\x07\x9b\x7f\r\n\tü") == "a\\x1b[2J\\x07\\x9b\\x7f\\x0d\n\tü"
+    assert table(("\x1bN",), [("\x07",)]) == "\\x1bN\n\\x07"
+    assert "\\x1b[31m" in summary(status(BatchState.HELD, reason="\x1b[31mred"), 10**12)
+
+
+def test_a_held_job_says_which_version_readers_have() -> None:
+    """Q6"""
+    assert "results   /home/x/results/v3 (version 3, published before)" in summary(status(BatchState.HELD), 10**12)
+    assert "before" not in summary(status(BatchState.PARTIAL_FAILED), 10**12)
 
 
 def test_a_summary_has_every_figure() -> None:
