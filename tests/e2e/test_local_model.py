@@ -11,17 +11,12 @@ from pathlib import Path
 from time import sleep
 
 import httpx
-import pytest
 
 from nightmill.local.children import model_server_child
 from nightmill.local.doctor import check_local_model
 from nightmill.local.home import open_home
-from nightmill.local.model_server import find_model_file, is_healthy, server_is_installed
+from nightmill.local.model_server import is_healthy
 from nightmill.local.processes import LOOPBACK, free_port
-
-pytestmark = pytest.mark.skipif(
-    find_model_file() is None or not server_is_installed(), reason="the local model is not installed: make setup-model"
-)
 
 
 def test_the_model_answers_in_the_schema_and_ends_on_a_stop(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -89,7 +90,7 @@ class Line:
     def _build(self, name: str) -> Service:
         match name:
             case "planner":
-                lag = lambda: self.log.lag("dispatcher", "item-planned")  # noqa: E731
+                lag = partial(self.log.lag, "dispatcher", "item-planned")
                 return Planner(blobs=self.blobs, config=self.config, count=count_tokens, lag=lag)
             case "dispatcher":
                 return Dispatcher(config=self.config, blobs=self.blobs, random=Random(1))

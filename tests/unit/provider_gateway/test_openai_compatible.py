@@ -245,7 +245,8 @@ def test_failure_messages_never_repeat_what_came() -> None:
 
 @given(st.binary(max_size=300), st.sampled_from([200, 204, 301, 400, 401, 404, 429, 500, 503, 529, 599]))
 def test_any_bytes_are_an_answer_or_a_failure(body: bytes, status: int) -> None:
-    ADAPTER.reply(Response(status=status, headers={}, body=body), now_ms=NOW_MS)
+    reply = ADAPTER.reply(Response(status=status, headers={}, body=body), now_ms=NOW_MS)
+    assert reply.failure is not None or reply.text is not None
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -253,7 +254,8 @@ def test_any_bytes_are_an_answer_or_a_failure(body: bytes, status: int) -> None:
         st.sampled_from(["error", "detail", "code", "type", "message", "choices", "content", "usage", "finish_reason"]),
         inner, max_size=4)), st.sampled_from([200, 400, 429, 500]))  # fmt: skip
 def test_any_json_is_an_answer_or_a_failure(document: Any, status: int) -> None:
-    ADAPTER.reply(response(document, status), now_ms=NOW_MS)
+    reply = ADAPTER.reply(response(document, status), now_ms=NOW_MS)
+    assert reply.failure is not None or reply.text is not None
 
 
 def test_a_body_that_stayed_compressed_is_malformed() -> None:
