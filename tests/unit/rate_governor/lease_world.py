@@ -234,16 +234,15 @@ class World:
         if self.random.random() < self.network.lost:
             return
         for _ in range(2 if self.random.random() < self.network.repeated else 1):
-            self._mailed += 1
-            arrives_ms = self.now_ms + self.random.randint(1, self.network.slowest_ms)
-            heapq.heappush(self._mail, (arrives_ms, self._mailed, deliver))
+            self._arrive(self.now_ms + self.random.randint(1, self.network.slowest_ms), deliver)
+
+    def _arrive(self, at_ms: int, deliver: Callable[[], None]) -> None:
+        self._mailed += 1  # no two alike: the heap never compares what is delivered
+        heapq.heappush(self._mail, (at_ms, self._mailed, deliver))
 
     def _ask(self, ask: Any, gateway: Gateway, given_back: int) -> None:
         if self.now_ms < self._governor_away_until_ms:  # Kafka keeps it
-            heapq.heappush(
-                self._mail, (self._governor_away_until_ms, self._mailed, lambda: self._ask(ask, gateway, given_back))
-            )
-            self._mailed += 1
+            self._arrive(self._governor_away_until_ms, lambda: self._ask(ask, gateway, given_back))
             return
         self._part.now_ms = self.now_ms + self._governor_off_ms
         self._check()
