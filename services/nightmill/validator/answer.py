@@ -15,6 +15,7 @@ _FENCE = re.compile(r"^\s*```[a-zA-Z]*[ \t\r]*\n(?P<body>.*?)\n?```\s*$", re.DOT
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SHOWN = 200
 _MAX_DEPTH = 64
+_TOO_DEEP = f"nested deeper than {_MAX_DEPTH} levels"
 
 #: what a finish reason other than a natural end means (providers.md §2, rows 32-37)
 _FINISH = {
@@ -66,7 +67,9 @@ def read_answer(text: str, finish_reason: str | None) -> Parsed | Finding:
         return Parsed(_strict(body))
     except _NotStrict as error:
         return Finding(kind=VerdictKind.REPAIRABLE, rule="json", value=str(error))
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return Finding(kind=VerdictKind.REPAIRABLE, rule="json", value=_TOO_DEEP)
+    except ValueError:
         return Finding(kind=VerdictKind.REPAIRABLE, rule="json", value=shown(text))
 
 
@@ -91,7 +94,7 @@ def shown(value: Any, *, limit: int = _SHOWN) -> str:
 def _strict(body: str) -> Any:
     value = json.loads(body, parse_float=_finite, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
     if body.count("[") + body.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
-        raise _NotStrict(f"nested deeper than {_MAX_DEPTH} levels")
+        raise _NotStrict(_TOO_DEEP)
     if _SURROGATE.search(body):
         _whole_characters(value)
     return value

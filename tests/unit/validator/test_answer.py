@@ -100,8 +100,9 @@ def test_what_is_not_strict_json_is_repairable_and_says_why(text: str, value: st
 
 @pytest.mark.parametrize("depth", [5_000, 100_000])
 def test_huge_nesting_is_refused_and_crashes_nothing(depth: int) -> None:
+    """Whether Python's own parser gives up depends on its version; what is said does not."""
     text = "[" * depth + "]" * depth
-    assert read_answer(text, "stop") == Finding(kind=REPAIRABLE, rule="json", value=shown(text))
+    assert read_answer(text, "stop") == Finding(kind=REPAIRABLE, rule="json", value="nested deeper than 64 levels")
 
 
 @pytest.mark.parametrize(
