@@ -79,9 +79,6 @@ class _LockedReader:
     def start(self, place: Place, offset: int) -> None:
         self._reader.start(place, offset)
 
-    def stop(self, place: Place) -> None:
-        self._reader.stop(place)
-
     def poll(self, timeout_s: float, limit: int) -> Sequence[Record]:
         with self._lock:
             return self._reader.poll(timeout_s, limit)

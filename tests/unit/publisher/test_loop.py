@@ -31,12 +31,9 @@ def write(log: Log, service: str, messages: Iterable[Any]) -> None:
 def read(log: Log, kind: type[Any]) -> list[Any]:
     """Everything committed of a topic."""
     codec, reader = codecs()[kind], log.reader()
-    found: list[Any] = []
     for number in range(PARTITIONS):
-        place = Place(codec.channel.name, number)
-        reader.start(place, 0)
-        found.extend(codec.decode(r.value) for r in reader.poll(0, 1_000) if r.value is not None)
-        reader.stop(place)
+        reader.start(Place(codec.channel.name, number), 0)
+    found = [codec.decode(r.value) for r in reader.poll(0, 1_000) if r.value is not None]
     reader.close()
     return found
 

@@ -120,8 +120,6 @@ class Reader(Protocol):
     def start(self, place: Place, offset: int) -> None:
         """Read `place` from `offset` (or from its first record, if that is later)."""
 
-    def stop(self, place: Place) -> None: ...
-
     def poll(self, timeout_s: float, limit: int) -> Sequence[Record]:
         """Committed records of the started places, in order within each."""
 

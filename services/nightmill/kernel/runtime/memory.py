@@ -288,9 +288,6 @@ class MemoryReader:
     def start(self, place: Place, offset: int) -> None:
         self._positions[place] = offset
 
-    def stop(self, place: Place) -> None:
-        del self._positions[place]
-
     def poll(self, timeout_s: float, limit: int) -> Sequence[Record]:
         records: list[Record] = []
         for place, position in self._positions.items():

@@ -5,7 +5,6 @@ Keys: `r<table><key>` for rows, `i<index><sort bytes>\\0<key>` for index entries
 open transaction; it is folded in after the commit and dropped after an abort.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -85,11 +84,6 @@ class StateStore:
 
     def close(self) -> None:
         self._db.close()
-
-    def wipe(self) -> None:
-        """Close and delete the folder; the changelogs rebuild it."""
-        self._db.close()
-        shutil.rmtree(self.path, ignore_errors=True)
 
 
 @dataclass(slots=True)

@@ -36,10 +36,6 @@ class KafkaReader:
         self._positions[place] = offset
         self._consumer.incremental_assign([TopicPartition(self._prefix + place.topic, place.partition, offset)])
 
-    def stop(self, place: Place) -> None:
-        del self._positions[place]
-        self._consumer.incremental_unassign([TopicPartition(self._prefix + place.topic, place.partition)])
-
     def poll(self, timeout_s: float, limit: int) -> Sequence[Record]:
         records = []
         first = self._consumer.poll(timeout_s)
