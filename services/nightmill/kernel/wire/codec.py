@@ -1,7 +1,7 @@
 """Bytes ↔ messages: magic byte 0, four bytes of schema number, then the schemaless Avro body.
 
-The number is that of contracts/schema-ids.yaml. A record written under an older version is read under the newest by
-Avro's resolution rules.
+The number is that of contracts/schema-ids.yaml. A record of the newest version is read by the code made for it
+(`binary`); one written under an older version is read under the newest by Avro's resolution rules (fastavro).
 """
 
 import io
@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro import parse_schema, schemaless_reader
 
+from nightmill.kernel.wire import messages
+from nightmill.kernel.wire.binary import reader_of, writer_of
 from nightmill.kernel.wire.channel import Message, Table, Topic
 from nightmill.kernel.wire.schemas import all_schemas, newest, schema_ids, self_contained
 from nightmill.kernel.wire.topics import CHANNELS, TABLES
@@ -35,10 +37,9 @@ class Undecodable(Exception):
 
 
 @lru_cache(maxsize=1)
-def _by_message() -> dict[str, tuple[str, Any]]:
-    """Newest `(stem, parsed schema)` by record name."""
-    stems = newest(list(all_schemas()))
-    return {all_schemas()[stem]["name"]: (stem, parse_schema(self_contained(stem))) for stem in stems}
+def _newest_stem() -> dict[str, str]:
+    """Newest `<message>.v<N>` by record name."""
+    return {all_schemas()[stem]["name"]: stem for stem in newest(list(all_schemas()))}
 
 
 @lru_cache(maxsize=1)
@@ -53,15 +54,16 @@ def _by_id() -> dict[int, tuple[str, Any]]:
 class Codec:
     """Encodes and decodes the messages of one topic or table."""
 
-    __slots__ = ("_from_avro", "_head", "_header_fields", "_key", "_name", "_number", "_schema", "channel")
+    __slots__ = ("_head", "_header_fields", "_key", "_name", "_number", "_read", "_write", "channel")
 
     def __init__(self, channel: Topic | Table) -> None:
         self.channel = channel
         self._name: str = channel.message.__name__
-        stem, self._schema = _by_message()[self._name]
+        stem = _newest_stem()[self._name]
         self._number = schema_ids()[stem]
         self._head = _HEAD.pack(0, self._number)
-        self._from_avro: Callable[[Any], Any] = channel.message.from_avro
+        self._write: Callable[[Message], bytes] = writer_of(self_contained(stem))
+        self._read: Callable[[bytes, int], Any] = reader_of(self_contained(stem), messages)
         fields = channel.message.__dataclass_fields__
         self._header_fields = tuple((header, field) for header, field in _HEADER_FIELDS if field in fields)
         self._key = channel.key
@@ -71,10 +73,7 @@ class Codec:
         return str(getattr(message, self._key)).encode()
 
     def encode(self, message: Message) -> bytes:
-        buffer = io.BytesIO()
-        buffer.write(self._head)
-        schemaless_writer(buffer, self._schema, message.to_avro())
-        return buffer.getvalue()
+        return self._head + self._write(message)
 
     def headers(self, message: Message) -> list[tuple[str, bytes]]:
         """Whose record it is, readable even where its body is not."""
@@ -85,21 +84,21 @@ class Codec:
         """The message in `value`. Raises `Undecodable`."""
         if len(value) < _HEAD.size or value[0] != 0:
             raise Undecodable(f"not a record of {self._name}: no schema number in front")
-        number = int.from_bytes(value[1:5], "big")
-        buffer = io.BytesIO(value)
-        buffer.seek(_HEAD.size)
-        if number == self._number:
-            return self._read(buffer, self._schema, None)
-        name, writer = _by_id().get(number, ("", None))
+        try:
+            if value.startswith(self._head):
+                return self._read(value, _HEAD.size)
+            return self._older(int.from_bytes(value[1:5], "big"), value[_HEAD.size :])
+        except IndexError as error:
+            raise Undecodable(f"not a record of {self._name}: it is cut off") from error
+        except (EOFError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise Undecodable(f"not a record of {self._name}: {type(error).__name__}: {error}"[:300]) from error
+
+    def _older(self, number: int, body: bytes) -> Any:
+        name, schema = _by_id().get(number, ("", None))
         if name != self._name:
             raise Undecodable(f"schema number {number} is {name or 'unknown'}, expected {self._name}")
-        return self._read(buffer, writer, self._schema)
-
-    def _read(self, buffer: io.BytesIO, writer: Any, reader: Any) -> Any:
-        try:
-            return self._from_avro(schemaless_reader(buffer, writer, reader))
-        except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as error:
-            raise Undecodable(f"not a record of {self._name}: {type(error).__name__}: {error}"[:300]) from error
+        newest_schema = _by_id()[self._number][1]
+        return self.channel.message.from_avro(schemaless_reader(io.BytesIO(body), schema, newest_schema))
 
 
 @lru_cache(maxsize=1)
