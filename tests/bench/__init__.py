@@ -1,1 +1,1 @@
-"""Figures of the line beside two plain clients: `python tests/bench --help`."""
+"""Figures of the line beside plain clients and a durable peer: `python tests/bench --help`."""

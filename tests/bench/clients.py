@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import openai
 
-from bench.usage import snapshot
+from bench.usage import load_now, snapshot
 from bench.workload import IN_FLIGHT, MAX_OUTPUT_TOKENS, MODEL, SYSTEM_PROMPT, Run, Workload, finished
 from kit.laptop import SCHEMA
 from kit.simulator import Simulator
@@ -31,6 +31,7 @@ Caller = Callable[[str, Sequence[str]], Coroutine[Any, Any, list[str]]]
 def run_client(subject: str, work: Workload, simulator: Simulator) -> Run:
     """Send the whole workload through one baseline. A failed call ends the run, and is its problem."""
     pids = {"client": os.getpid(), "simulator": simulator.pid}
+    load_before = load_now()
     before, started_s = snapshot(pids), time.perf_counter()
     contents: list[str] = []
     problem: str | None = None
@@ -42,7 +43,15 @@ def run_client(subject: str, work: Workload, simulator: Simulator) -> Run:
     elapsed_s = time.perf_counter() - started_s
     if problem is None and right != len(work.texts):
         problem = f"{right} of {len(work.texts)} answers are right"
-    return finished(subject, work, elapsed_s=elapsed_s, before=before, after=snapshot(pids), problem=problem)
+    return finished(
+        subject,
+        work,
+        elapsed_s=elapsed_s,
+        before=before,
+        after=snapshot(pids),
+        load_before=load_before,
+        problem=problem,
+    )
 
 
 async def _bare_pool(base_url: str, texts: Sequence[str]) -> list[str]:

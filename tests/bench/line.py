@@ -1,14 +1,17 @@
-"""Nightmill as the third subject: an installation of its own, in a temporary home, driven by the public client."""
+"""Nightmill as a subject: an installation of its own, in a temporary home, driven by the public client."""
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from bench.usage import snapshot
+from bench.usage import disk_bytes, load_now, peak_rss_mib, reset_peak_rss, snapshot
 from bench.workload import IN_FLIGHT, MAX_OUTPUT_TOKENS, Run, Workload, finished
 from kit.laptop import Laptop
 from kit.simulator import Simulator
@@ -28,9 +31,15 @@ _STALL_S = 120.0
 _UP_TIMEOUT_S = 300.0
 _BUDGET_USD = 1_000
 
+_INSTANT_UP = Path(__file__).with_name("instant_up.py")
+#: folders of a home that keep something of every item
+_KEEPING = ("broker", "state", "outbox", "blobs", "ledger", "results", "logs")
+#: what a topic's folder is called: namespace, topic, partition
+_TOPIC_FOLDERS = "broker/data/{namespace}.*-*"
+
 
 class NotStarted(Exception):
-    """`nightmill up` failed; the text is what it said."""
+    """`nightmill up` failed, or its end is near; the text is what it said."""
 
 
 class Stalled(Exception):
@@ -38,19 +47,31 @@ class Stalled(Exception):
 
 
 class Line:
-    """One installation. Its broker is its own, unless `external` names one that runs."""
+    """One installation. Its broker is its own, unless `external` names one that runs.
 
-    def __init__(self, folder: Path, simulator: Simulator, *, external: str | None) -> None:
+    `instant`: calls are answered inside the gateway; else the simulator is its provider.
+    """
+
+    def __init__(self, folder: Path, simulator: Simulator, *, instant: bool, external: str | None) -> None:
         self._laptop = Laptop(folder, simulator.base_url, slots=IN_FLIGHT)
         self._simulator = simulator
+        self._instant = instant
         self.external = external
 
     def up(self) -> float:
         """Start everything; seconds until it said that it is ready."""
+        kafka, config = self.external or "local", str(self._laptop.config)
+        command = [sys.executable, "-m", "nightmill.cli.main", "up", "--detach", "--kafka", kafka, "--config", config]
+        if self._instant:
+            command = [sys.executable, str(_INSTANT_UP), "--detach", kafka, config]
         started_s = time.perf_counter()
-        kafka = self.external or "local"
-        done = self._laptop.cli(
-            "up", "--detach", "--kafka", kafka, "--config", self._laptop.config, timeout_s=_UP_TIMEOUT_S
+        done = subprocess.run(
+            command,
+            env=self._laptop.environment,
+            capture_output=True,
+            text=True,
+            timeout=_UP_TIMEOUT_S,
+            check=False,
         )
         if done.returncode != 0:
             raise NotStarted(done.stdout + done.stderr + self._laptop.log_tails())
@@ -69,7 +90,7 @@ class Line:
         """The processes that run now, the supervisor among them; a broker of somebody else is not."""
         state = running_state(Home(root=self._laptop.home))
         if state is None:
-            return {}
+            raise NotStarted(f"no supervisor is known in {self._laptop.home} any more{self.log_tails()}")
         found = {each.name: each.pid for each in state.processes if each.pid is not None and each.alive}
         return found | {"supervisor": state.supervisor_pid}
 
@@ -77,15 +98,18 @@ class Line:
         """The last lines of every process's log."""
         return self._laptop.log_tails()
 
-    def run(self, work: Workload) -> Run:
+    def run(self, work: Workload, *, subject: str = LINE) -> Run:
         """Submit the workload as one job; it has ended when its version is published and the ledger has all calls."""
         documents = self._write(work)
         limits = {"budget_usd": _BUDGET_USD}
         model = {"pools": ["sim"], "max_output_tokens": MAX_OUTPUT_TOKENS}
         pipeline = self._laptop.pipeline(work.name, limits=limits, model=model)
-        pids = self.pids() | {"simulator": self._simulator.pid}
+        own = self.pids()
+        for pid in own.values():
+            reset_peak_rss(pid)
+        load_before, disk_before = load_now(), self._disk_bytes()
         with Client(self._laptop.home) as client:
-            before, started_s = snapshot(pids), time.perf_counter()
+            before, started_s = snapshot(own | {"simulator": self._simulator.pid}), time.perf_counter()
             job = client.run(pipeline, documents, wait=False)
             try:
                 problem = _follow(client, job, len(work.texts))
@@ -93,8 +117,22 @@ class Line:
                 problem = str(error)
             elapsed_s = time.perf_counter() - started_s
             after = snapshot(self.pids() | {"simulator": self._simulator.pid})
+            peaks = {name: peak_rss_mib(pid) for name, pid in self.pids().items()}
+            grown = {name: size - disk_before.get(name, 0) for name, size in self._disk_bytes().items()}
             problem = problem or _problem_of_results(client, job, work)
-        return finished(LINE, work, elapsed_s=elapsed_s, before=before, after=after, problem=problem)
+        run = finished(
+            subject, work, elapsed_s=elapsed_s, before=before, after=after, load_before=load_before, problem=problem
+        )
+        return replace(run, peak_rss_mib=peaks, disk_bytes=grown)
+
+    def _disk_bytes(self) -> dict[str, int]:
+        """What the folders of the home hold, and the broker's topics apart."""
+        home = self._laptop.home
+        held = Counter({name: disk_bytes(home / name) for name in _KEEPING})
+        for folder in home.glob(_TOPIC_FOLDERS.format(namespace=self._laptop.namespace)):
+            topic = folder.name.rpartition("-")[0].partition(".")[2]
+            held[f"broker: {topic}"] += disk_bytes(folder)
+        return dict(held)
 
     def _write(self, work: Workload) -> Path:
         path = self._laptop.folder / f"{work.name}.jsonl"
@@ -104,9 +142,9 @@ class Line:
 
 
 @contextmanager
-def installed(folder: Path, simulator: Simulator) -> Iterator[Line]:
+def installed(folder: Path, simulator: Simulator, *, instant: bool) -> Iterator[Line]:
     """An installation that is down at first, and down and forgotten at the end, whatever happens between."""
-    line = Line(folder, simulator, external=os.environ.get("NIGHTMILL_TEST_KAFKA"))
+    line = Line(folder, simulator, instant=instant, external=os.environ.get("NIGHTMILL_TEST_KAFKA"))
     try:
         yield line
     finally:

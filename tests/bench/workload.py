@@ -1,7 +1,7 @@
 """The work that every subject is given: the same documents, the same prompt, the same schema, and how it ended."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bench.usage import Snapshot
 
@@ -25,13 +25,20 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One subject over one workload. `cpu_s` is by process, None where it can not be told; `problem` None: correct."""
+    """One subject over one workload.
+
+    `cpu_s` and `peak_rss_mib` are by process, None where it can not be told; `disk_bytes` is what folders grew by;
+    `load_before` is the machine's load when it began. `problem` None: it was complete and correct.
+    """
 
     subject: str
     items: int
     elapsed_s: float
     cpu_s: Mapping[str, float | None]
+    load_before: float
     problem: str | None
+    peak_rss_mib: Mapping[str, float | None] = field(default_factory=dict)
+    disk_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def items_per_s(self) -> float:
@@ -44,10 +51,24 @@ def workload(name: str, items: int) -> Workload:
 
 
 def finished(
-    subject: str, work: Workload, *, elapsed_s: float, before: Snapshot, after: Snapshot, problem: str | None
+    subject: str,
+    work: Workload,
+    *,
+    elapsed_s: float,
+    before: Snapshot,
+    after: Snapshot,
+    load_before: float,
+    problem: str | None,
 ) -> Run:
     """The record of a run that ended."""
-    return Run(subject=subject, items=len(work.texts), elapsed_s=elapsed_s, cpu_s=after.since(before), problem=problem)
+    return Run(
+        subject=subject,
+        items=len(work.texts),
+        elapsed_s=elapsed_s,
+        cpu_s=after.since(before),
+        load_before=load_before,
+        problem=problem,
+    )
 
 
 def _document(name: str, number: int) -> str:
