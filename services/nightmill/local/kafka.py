@@ -181,7 +181,10 @@ def _format(place: BrokerPlace, settings: Path, *, java: Java, jars: Sequence[Pa
 
 
 def _cluster_id() -> str:
-    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    """A new id; one that begins with a dash would be taken for an option."""
+    while (drawn := urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return drawn
 
 
 def _logging(place: BrokerPlace) -> list[str]:
