@@ -1744,3 +1744,42 @@ class ShardStateRow:
             accepted_at_ms=d["accepted_at_ms"],
             ended_at_ms=d["ended_at_ms"],
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallReported:
+    """What keeps a service from going on, for people to read; told again while it lasts, and once when it is over."""
+
+    stall_id: str  #: service@instance/subject
+    service: str
+    instance: str
+    pool: str | None = None  #: the pool that is waited for; null when it is something else, which concerns every job
+    reason: str | None = None  #: what is missing, where, and the remedy; null when it is over
+    since_ms: int
+    until_ms: int | None = None  #: when the service tries again, where it knows
+    reported_at_ms: int
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "stall_id": self.stall_id,
+            "service": self.service,
+            "instance": self.instance,
+            "pool": self.pool,
+            "reason": self.reason,
+            "since_ms": self.since_ms,
+            "until_ms": self.until_ms,
+            "reported_at_ms": self.reported_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, d: Mapping[str, Any]) -> "StallReported":
+        return cls(
+            stall_id=d["stall_id"],
+            service=d["service"],
+            instance=d["instance"],
+            pool=d["pool"],
+            reason=d["reason"],
+            since_ms=d["since_ms"],
+            until_ms=d["until_ms"],
+            reported_at_ms=d["reported_at_ms"],
+        )

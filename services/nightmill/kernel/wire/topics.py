@@ -157,6 +157,17 @@ LEASE_GRANTED = Topic(
     cleanup="compact",
     max_bytes=65536,
 )
+STALL_REPORTED = Topic(
+    name="stall-reported",
+    message=m.StallReported,
+    key="stall_id",
+    partition_by="stall_id",
+    producers=("planner", "dispatcher", "provider_gateway", "validator", "publisher", "rate_governor", "ledger"),
+    consumers=(),
+    views=("api",),
+    cleanup="compact",
+    max_bytes=65536,
+)
 
 CHANNELS: tuple[Topic, ...] = (
     JOB_SUBMITTED,
@@ -173,6 +184,7 @@ CHANNELS: tuple[Topic, ...] = (
     JOB_COMPLETED,
     LEASE_REQUESTED,
     LEASE_GRANTED,
+    STALL_REPORTED,
 )
 
 PLANNER_BATCH_PLAN = Table(
