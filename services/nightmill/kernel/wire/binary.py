@@ -9,6 +9,7 @@ Form: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding (2026-1
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -47,7 +48,9 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(maxsize=8192)
 def _zigzag(number: int) -> bytes:
+    """Written form of a number. Large ones are times and lengths for the most part, and those come again and again."""
     if not -(1 << 63) <= number < 1 << 63:
         raise OverflowError(f"{number} has more than 64 bits")
     return _varint((number << 1) ^ (number >> 63))
@@ -55,16 +58,17 @@ def _zigzag(number: int) -> bytes:
 
 def _long_rest(data: bytes, low: int, at: int) -> tuple[int, int]:
     """The rest of a number whose first byte `low` says that more follow; and where it ends."""
-    number, shift = low & 0x7F, 7
-    while True:
+    byte = data[at]
+    at += 1
+    number, shift = low & 0x7F | (byte & 0x7F) << 7, 14
+    while byte > 0x7F:
         byte = data[at]
         at += 1
         number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-        if shift > 63:
+        if number >> 64 or shift == 63 and byte > 0x7F:
             raise ValueError("a number has more than 64 bits")
+        shift += 7
+    return number, at
 
 
 def _refuse(what: str, value: int) -> None:

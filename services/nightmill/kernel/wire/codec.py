@@ -8,6 +8,7 @@ import io
 import struct
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from fastavro import parse_schema, schemaless_reader
@@ -54,7 +55,7 @@ def _by_id() -> dict[int, tuple[str, Any]]:
 class Codec:
     """Encodes and decodes the messages of one topic or table."""
 
-    __slots__ = ("_head", "_header_fields", "_key", "_name", "_number", "_read", "_write", "channel")
+    __slots__ = ("_head", "_header_names", "_header_values", "_key", "_name", "_number", "_read", "_write", "channel")
 
     def __init__(self, channel: Topic | Table) -> None:
         self.channel = channel
@@ -65,7 +66,10 @@ class Codec:
         self._write: Callable[[Message], bytes] = writer_of(self_contained(stem))
         self._read: Callable[[bytes, int], Any] = reader_of(self_contained(stem), messages)
         fields = channel.message.__dataclass_fields__
-        self._header_fields = tuple((header, field) for header, field in _HEADER_FIELDS if field in fields)
+        known = [(header, field) for header, field in _HEADER_FIELDS if field in fields]
+        self._header_names = [header for header, _ in known]
+        # with the key twice at the end it gives a tuple, whatever the number of headers
+        self._header_values = attrgetter(*(field for _, field in known), channel.key, channel.key)
         self._key = channel.key
 
     def key(self, message: Message) -> bytes:
@@ -77,8 +81,11 @@ class Codec:
 
     def headers(self, message: Message) -> list[tuple[str, bytes]]:
         """Whose record it is, readable even where its body is not."""
-        found = ((header, getattr(message, field)) for header, field in self._header_fields)
-        return [(header, str(value).encode()) for header, value in found if value is not None]
+        return [
+            (header, value.encode() if isinstance(value, str) else b"%d" % value)
+            for header, value in zip(self._header_names, self._header_values(message), strict=False)
+            if value is not None
+        ]
 
     def decode(self, value: bytes) -> Any:
         """The message in `value`. Raises `Undecodable`."""
