@@ -67,6 +67,18 @@ def poll_until(session: Session, done: Callable[[list[Record], set[int]], bool])
     return records, owned
 
 
+def shared(sessions: dict[str, Session]) -> dict[str, set[int]]:
+    """Poll two members in turn until each owns one partition number; who owns which."""
+    seen: dict[str, set[int]] = {name: set() for name in sessions}
+    deadline = time.monotonic() + PATIENCE_S
+    while any(len(numbers) != 1 for numbers in seen.values()):
+        for name, session in sessions.items():
+            change = session.poll(0.2, 500).assignment
+            seen[name] = (seen[name] - set(change.lost)) | set(change.gained)
+        assert time.monotonic() < deadline, seen
+    return seen
+
+
 @pytest.fixture(params=["memory", "kafka"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     if request.param == "memory":
@@ -134,13 +146,8 @@ def test_a_zombie_is_fenced_and_its_work_invisible(bench: Bench) -> None:
 def test_two_instances_own_the_same_numbers_of_every_topic(bench: Bench) -> None:
     """Tables need it: partition p of all topics is on one member."""
     first, second = bench.session("0"), bench.session("1")
-    seen: dict[str, set[int]] = {"0": set(), "1": set()}
+    seen = shared({"0": first, "1": second})
     deadline = time.monotonic() + PATIENCE_S
-    while not (len(seen["0"]) == 1 and len(seen["1"]) == 1):
-        for name, session in (("0", first), ("1", second)):
-            change = session.poll(0.2, 500).assignment
-            seen[name] = (seen[name] - set(change.lost)) | set(change.gained)
-        assert time.monotonic() < deadline, seen
     for topic in INPUTS:
         bench.fill(topic, *(f"{topic}-{i}" for i in range(20)))
     got: dict[str, list[Record]] = {"0": [], "1": []}
@@ -226,3 +233,36 @@ def test_installations_on_one_broker_never_meet(bench: Bench) -> None:
     polled = [record for _ in range(5) for record in session.poll(0.2, 10).records]
     assert polled == []
     session.close()
+
+
+def test_a_member_that_comes_back_in_time_disturbs_nobody(bench: Bench) -> None:
+    """Static membership: a restarted instance gets what it had, and the others keep theirs without a pause."""
+    first, second = bench.session("0"), bench.session("1")
+    seen = shared({"0": first, "1": second})
+    deadline = time.monotonic() + PATIENCE_S
+    second.close()
+    again = bench.session("1")
+    changes = []
+    owned: set[int] = set()
+    while not owned:
+        changes.append(first.poll(0.1, 500).assignment)
+        owned |= set(again.poll(0.1, 500).assignment.gained)
+        assert time.monotonic() < deadline
+    for _ in range(10):
+        changes.append(first.poll(0.1, 500).assignment)
+    assert owned == seen["1"]
+    assert not any(change.gained or change.lost for change in changes)
+    first.close()
+    again.close()
+
+
+def test_a_session_can_be_closed_while_its_assignment_is_under_way(bench: Bench) -> None:
+    """An orderly stop right after a start ends, and what is assigned later goes to the successor."""
+    for instance in ("0", "1"):
+        session = bench.session(instance)
+        time.sleep(1.5)  # the assignment comes and nobody polls for it
+        session.close()
+    successor, other = bench.session("0"), bench.session("1")
+    shared({"0": successor, "1": other})
+    successor.close()
+    other.close()

@@ -25,6 +25,9 @@ NOT_SENT = {
     ("validator", "AttemptAnswered"): "stands in, inside a judgement, for an answer that could not be read",
 }
 
+#: messages that the runtime makes for every service that it runs
+SENT_BY_RUNTIME = {"StallReported"}
+
 
 def test_generated_code_is_what_schemas_and_contract_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert codegen(["--check"]) == 0, capsys.readouterr().err
@@ -69,9 +72,9 @@ def test_a_dead_letter_topic_holds_the_largest_original_and_its_reason() -> None
     made = {topic.topic: dict(topic.config or {}) for topic in wanted_topics("t", 1, 1)}
     for channel in CHANNELS:
         limit = int(made[f"t.{channel.name}"]["max.message.bytes"])
-        assert limit == channel.max_bytes
+        assert limit >= channel.max_bytes
         # originals keep their headers; the reason and the place are added
-        assert int(made[f"t.{dead_letter_topic(channel.name)}"]["max.message.bytes"]) >= limit + 4_096
+        assert int(made[f"t.{dead_letter_topic(channel.name)}"]["max.message.bytes"]) >= channel.max_bytes + 4_096
 
 
 def test_created_topics_keep_what_the_contract_says() -> None:
@@ -132,7 +135,7 @@ def test_consumers_in_code_are_those_of_the_contract(room: str) -> None:
 
 @pytest.mark.parametrize("room", rooms())
 def test_producers_in_code_are_those_of_the_contract(room: str) -> None:
-    declared = {spec["message"] for spec in SPECS.values() if room in spec["producers"]}
+    declared = {spec["message"] for spec in SPECS.values() if room in spec["producers"]} - SENT_BY_RUNTIME
     kept = {message for maker, message in NOT_SENT if maker == room}
     topics = {spec["message"] for spec in SPECS.values()}
     assert constructed(room) & topics == declared | kept

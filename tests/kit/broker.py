@@ -1,4 +1,4 @@
-"""Hands out a real Kafka broker; the suites do not know which.
+"""Hands out a real Kafka broker; the suites do not know which. Or one of a test's own, to be stopped and killed.
 
 `NIGHTMILL_TEST_KAFKA` (HOST:PORT) if set; else a container where a Docker engine answers; else the Maven broker. The
 last two are started once for a whole pytest run: its worker processes share a folder in which each leaves a file with
@@ -13,11 +13,12 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from nightmill.local import docker, kafka
@@ -45,6 +46,46 @@ def bootstrap() -> str:
 def namespace() -> str:
     """Return a prefix for topics, groups and transactional ids that no other test, worker or run has."""
     return f"t{uuid.uuid4().hex[:8]}-{next(_numbers)}"
+
+
+class OwnBroker:
+    """A broker that one test owns. It comes back with the same data at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self._place = kafka.BrokerPlace(folder=folder, port=free_port(), controller_port=free_port())
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def bootstrap(self) -> str:
+        """`HOST:PORT` for clients."""
+        return self._place.bootstrap
+
+    def start(self) -> None:
+        """Block until it answers."""
+        self._process = kafka.start_broker(self._place, java=find_java(), jars=resolve_jars())
+        kafka.wait_ready(self._place.bootstrap, self._process)
+
+    def kill(self) -> None:
+        """As a power cut of the process: SIGKILL, and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal: SIGSTOP makes it deaf, SIGCONT lets it go on."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+@contextmanager
+def own_broker(folder: Path) -> Iterator[OwnBroker]:
+    """A broker with its data in `folder`; it is gone at the end, whatever state it was left in."""
+    broker = OwnBroker(folder)
+    try:
+        yield broker
+    finally:
+        broker.kill()
 
 
 def _root() -> Path:

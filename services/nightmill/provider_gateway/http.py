@@ -1,24 +1,23 @@
 """Calls over HTTP: one asyncio thread that keeps every slot busy and lets each answer land before anybody learns of it.
 
-httpx requests and responses on the httpx-aiohttp transport, used directly: httpx's own client adds nothing that is
-wanted here (no redirects, cookies or proxies from the environment) and doubles the CPU of a call. The order of things
+aiohttp's client without what is not wanted here: redirects, cookies, proxies from the environment. The order of things
 for one call: take a slot → mark durable → send → read to the end → free the slot → answer durable → `completed`.
 Marks and answers that are at hand at one moment share one write, made in a thread of its own, since it waits for the
 disk. Keys are added here and are in no log and no message.
 """
 
 import asyncio
+import errno
+import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
-import httpx
-from httpx_aiohttp import AiohttpTransport
+from aiohttp.http_exceptions import ContentEncodingError
 
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.ids import attempt_id
@@ -29,45 +28,45 @@ from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import concluded, is_long, offloaded
 from nightmill.provider_gateway.outbox import Landed, Outbox
 
+log = logging.getLogger(__name__)
+
 MAX_BODY_BYTES = 8 << 20
 CONNECT_S = 10.0
 _KEEPALIVE_S = 30.0
 _DRAIN_S = 1.5
 _JOIN_S = 2.0
-_BLOB_RETRY_S = 1.0
+_STORE_RETRY_S = 1.0
 
 
 class _BodyOverCap(Exception):
     """The body is longer than we are willing to hold."""
 
 
-#: what broke → signal; the first that fits, so special cases stand above their families. The transport maps several
-#: of aiohttp's errors to one of httpx's, so the cause is looked at first.
+#: what broke → signal; the first that fits, so special cases stand above their families
 _BROKEN: tuple[tuple[type[BaseException], Signal], ...] = (
     (_BodyOverCap, Signal.BODY_OVER_CAP),
-    (httpx.DecodingError, Signal.BODY_UNDECODABLE),
     (aiohttp.ClientPayloadError, Signal.BODY_INCOMPLETE),
     (aiohttp.InvalidURL, Signal.ENDPOINT_MISSING),
-    (httpx.InvalidURL, Signal.ENDPOINT_MISSING),
     (aiohttp.ClientConnectorError, Signal.NOT_CONNECTED),  # refused, DNS, TLS
     (aiohttp.ConnectionTimeoutError, Signal.NOT_CONNECTED),
     (aiohttp.ClientError, Signal.CONNECTION_LOST),  # reset, disconnected, no HTTP
     (TimeoutError, Signal.DEADLINE_PASSED),
-    (httpx.HTTPError, Signal.CONNECTION_LOST),
     (OSError, Signal.CONNECTION_LOST),
 )
 _CALL_ERRORS = tuple(kind for kind, _ in _BROKEN)
 _CLOSES_LANE = frozenset({FailureClass.CAPACITY, FailureClass.ACCOUNT})
 
-_url = lru_cache(maxsize=64)(httpx.URL)
-
 
 def signal_of_exception(error: BaseException) -> Signal:
     """The signal of an error that a call ended with. Raises the error itself when it is none of a call's."""
-    for broken in (error.__cause__, error):
-        for kind, signal in _BROKEN:
-            if isinstance(broken, kind):
-                return signal
+    cause = error.__cause__
+    if isinstance(cause, ContentEncodingError):
+        return Signal.BODY_UNDECODABLE
+    if any(isinstance(each, OSError) and each.errno in (errno.EMFILE, errno.ENFILE) for each in (cause, error)):
+        return Signal.NO_DESCRIPTORS
+    for kind, signal in _BROKEN:
+        if isinstance(error, kind):
+            return signal
     raise error
 
 
@@ -101,7 +100,6 @@ class HttpCaller:
         self._ended: list[CallResult] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = self._closing = False
-        self._transport = AiohttpTransport(client=_session)
         self._disk = ThreadPoolExecutor(1, "outbox")
         self._blobs = ThreadPoolExecutor(4, "long-outputs")
         self._loop = asyncio.new_event_loop()
@@ -164,6 +162,10 @@ class HttpCaller:
             self._loop.close()
 
     async def _main(self) -> None:
+        async with _session() as self._session:
+            await self._work()
+
+    async def _work(self) -> None:
         await self._stop.wait()
         self._closing = True
         if self._tasks:
@@ -172,7 +174,6 @@ class HttpCaller:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await self._transport.aclose()
 
     def _pump(self) -> None:
         """Begin what lanes have slots for, and see to it that marks and answers are written."""
@@ -202,11 +203,22 @@ class HttpCaller:
                 ended, self._ended = self._ended, []
                 marks = [(call.order.key, call.order.partition) for call in begun]
                 landed = [Landed(partition=r.call.order.partition, answered=r.answered) for r in ended]
-                await self._loop.run_in_executor(self._disk, self._outbox.write, marks, landed)
+                await self._stored(marks, landed)
                 self._send(begun)
                 self._hand_over(ended)
         finally:
             self._writing = False
+
+    async def _stored(self, marks: Sequence[tuple[str, int]], landed: Sequence[Landed]) -> None:
+        """Written, however long the disk refuses: no call starts meanwhile, no answer is forgotten (M4)."""
+        while True:
+            try:
+                await self._loop.run_in_executor(self._disk, self._outbox.write, marks, landed)
+            except Unavailable as error:
+                log.warning("outbox waits", extra={"action": "outbox_waits", "reason": str(error)})
+                await asyncio.sleep(_STORE_RETRY_S)
+            else:
+                return
 
     def _send(self, begun: Sequence[Call]) -> None:
         now_ms = self._clock_ms()
@@ -232,7 +244,7 @@ class HttpCaller:
             try:
                 answered = await self._loop.run_in_executor(self._blobs, offloaded, result.answered, self._put_blob)
             except Unavailable:
-                await asyncio.sleep(_BLOB_RETRY_S)
+                await asyncio.sleep(_STORE_RETRY_S)
             else:
                 self._completed.append(replace(result, answered=answered))
                 return
@@ -272,21 +284,13 @@ class HttpCaller:
         if authorization is not None:
             headers["authorization"] = authorization
         # shorter than the deadline, which would leave in doubt whether the request had left
-        connect_s = min(CONNECT_S, call.deadline_s / 2)
-        request = httpx.Request(
-            "POST",
-            _url(call.request.url),
-            headers=headers,
-            content=call.request.body,
-            extensions={"timeout": {"connect": connect_s, "pool": connect_s}},
-        )
-        response = await self._transport.handle_async_request(request)
-        try:
+        timeout = aiohttp.ClientTimeout(total=None, connect=min(CONNECT_S, call.deadline_s / 2))
+        async with self._session.post(
+            call.request.url, data=call.request.body, headers=headers, timeout=timeout, allow_redirects=False
+        ) as response:
             body = await _read(response)
-        finally:
-            await response.aclose()
-        names = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw)
-        return Response(status=response.status_code, headers=dict(names), body=body)
+        names = {name.lower(): value for name, value in response.headers.items()}
+        return Response(status=response.status, headers=names, body=body)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -299,13 +303,10 @@ class HttpCaller:
             self._died = task.exception()
 
 
-async def _read(response: httpx.Response) -> bytes:
+async def _read(response: aiohttp.ClientResponse) -> bytes:
     """The decoded body. Raises `_BodyOverCap`."""
-    # without compression the transport's stream is the body, and much cheaper than httpx's decoders
-    compressed = "content-encoding" in response.headers
-    stream = response.aiter_bytes() if compressed else cast(AsyncIterator[bytes], response.stream)
     chunks, size = [], 0
-    async for chunk in stream:
+    async for chunk in response.content.iter_any():
         size += len(chunk)
         if size > MAX_BODY_BYTES:
             raise _BodyOverCap

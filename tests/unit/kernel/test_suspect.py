@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_fresh_process_suspects_nobody(path: Path) -> None:
     suspect = Suspect(path)
     assert not suspect.careful
-    assert not suspect.convicted(record(1))
+    assert not suspect.verdict(record(1))
     suspect.close()
 
 
@@ -46,16 +46,16 @@ def test_a_record_is_convicted_at_its_second_kill(path: Path) -> None:
     killed_while_handling(path, record(7))
     once = Suspect(path)
     assert once.careful
-    assert not once.convicted(record(7))
+    assert not once.verdict(record(7))
     once.handling(record(7))
     once.close()
     twice = Suspect(path)
-    assert twice.convicted(record(7))
-    assert not twice.convicted(record(8))
-    assert not twice.convicted(record(7, "item-settled"))
+    assert twice.verdict(record(7))
+    assert not twice.verdict(record(8))
+    assert not twice.verdict(record(7, "item-settled"))
     twice.passed(record(7))
     assert not twice.careful
-    assert not twice.convicted(record(7))
+    assert not twice.verdict(record(7))
     twice.close()
     after = Suspect(path)
     assert not after.careful
@@ -68,8 +68,8 @@ def test_two_kills_over_different_records_convict_nobody(path: Path) -> None:
     killed_while_handling(path, record(9))
     suspect = Suspect(path)
     assert suspect.careful
-    assert not suspect.convicted(record(7))
-    assert not suspect.convicted(record(9))
+    assert not suspect.verdict(record(7))
+    assert not suspect.verdict(record(9))
     suspect.close()
 
 
@@ -92,7 +92,7 @@ def test_a_cut_count_file_keeps_no_service_down(path: Path, cut: bytes) -> None:
     Suspect(path).close()
     path.with_suffix(".kills").write_bytes(cut)
     suspect = Suspect(path)
-    assert not suspect.convicted(record(7))
+    assert not suspect.verdict(record(7))
     suspect.close()
 
 
@@ -110,5 +110,5 @@ def test_a_long_name_fits_the_mark(path: Path) -> None:
     killed_while_handling(path, long)
     killed_while_handling(path, long)
     suspect = Suspect(path)
-    assert suspect.convicted(long)
+    assert suspect.verdict(long)
     suspect.close()

@@ -26,8 +26,20 @@ class OutcomeUnknown(Exception):
     """A commit timed out: it may or may not have happened. Exit and restore from the log."""
 
 
+class TooLarge(Exception):
+    """A record is larger than its topic takes, and nothing was sent; the text names topic, size and limit."""
+
+
 class OffsetHole(Exception):
     """Committed positions point at records that are gone: an alarm for a person, never a silent skip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How fast a dead instance is noticed. The governor's are shorter: everyone waits for it."""
+
+    session_timeout_ms: int = 6000
+    transaction_timeout_ms: int = 10000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ class Session(Protocol):
     def commit(self, records: Iterable[Outgoing], positions: Mapping[Place, int]) -> None:
         """Write records and input positions in one transaction, under the group's current generation.
 
-        Raises `Aborted` (nothing of it is visible; seek back), `Fenced`, `OutcomeUnknown`.
+        Raises `Aborted` (nothing of it is visible; seek back), `TooLarge` (likewise), `Fenced`, `OutcomeUnknown`.
         """
 
     def close(self) -> None: ...
@@ -133,7 +145,10 @@ class Writer(Protocol):
     """Writes outside any group: what the api accepts from people."""
 
     def write(self, records: Iterable[Outgoing]) -> None:
-        """Returns when every record is stored. Raises `LogUnavailable`: then some may be stored, so ids must repeat."""
+        """Returns when every record is stored.
+
+        Raises `TooLarge` (none is stored), `LogUnavailable` (some may be stored, so ids must repeat).
+        """
 
     def close(self) -> None: ...
 

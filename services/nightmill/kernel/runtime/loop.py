@@ -1,7 +1,7 @@
 """The loop that runs a service: poll → decode → handle → commit {messages, rows, input positions} → fold → effects.
 
-One transaction is filled for `commit_every_ms` or `commit_messages`, whichever comes first, and commits at once when
-the input is idle: a commit costs the broker 5-13 ms of CPU whatever its size. It always carries the positions of all
+One transaction is filled for `commit_every_ms` or `commit_messages`, whichever comes first, and commits sooner when the
+input is idle (`Pace`): a commit costs the broker 5-13 ms of CPU whatever its size. It always carries the positions of all
 owned partitions under the group's generation, ticks included, so that whatever a zombie decides is fenced.
 """
 
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nightmill.kernel.runtime.disk import DiskRefused
 from nightmill.kernel.runtime.dlq import dead_letter, header_texts
-from nightmill.kernel.runtime.log import Aborted, Assignment, Log, Outgoing, Place, Record
+from nightmill.kernel.runtime.log import Aborted, Assignment, Log, Outgoing, Place, Record, TooLarge
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.outbound import Outbound
 from nightmill.kernel.runtime.ownership import OwnedPartition, Ownership
@@ -22,9 +23,11 @@ from nightmill.kernel.runtime.service import (
     ContractViolation,
     Decision,
     Service,
+    Stall,
     Unavailable,
     Wait,
 )
+from nightmill.kernel.runtime.stalls import REST_MS, Stalls
 from nightmill.kernel.runtime.suspect import Suspect
 from nightmill.kernel.runtime.table import Views, viewed_by
 from nightmill.kernel.runtime.transaction import Pace, Transaction
@@ -69,7 +72,10 @@ class Loop:
         self._session = log_.session(service.name, instance, [c.name for c in inputs])
         self._owned = Ownership(service, log_, inputs, state_dir, clock_s)
         self._open = Transaction()
+        self._committed_ms = 0
         self._stalled = False
+        self._rested_from_ms: int | None = None
+        self._stalls = Stalls(service.name, instance)
 
     @property
     def partitions(self) -> list[int]:
@@ -83,25 +89,34 @@ class Loop:
     def step(self, now_ms: int, timeout_s: float = 0.0) -> Step:
         """One turn. Blocks at most `timeout_s` for input (and for as long as a commit or a restore takes).
 
-        Raises `LogUnavailable`, `Fenced`, `OutcomeUnknown`, `OffsetHole`, and whatever a handler raises: the process
-        ends then, and its restart goes on from the last commit.
+        Raises `LogUnavailable`, `Fenced`, `OutcomeUnknown`, `OffsetHole`, `TooLarge` (of a tick), and whatever a
+        handler raises: the process ends then, and its restart goes on from the last commit.
         """
-        patience_s = timeout_s if self._open.is_empty else min(timeout_s, _OPEN_POLL_S)
-        polled = self._session.poll(patience_s, 1 if self._suspect.careful else self._pace.poll_records)
+        limit = 1 if self._suspect.careful else self._pace.poll_records
+        polled = self._session.poll(self._patience_s(now_ms, timeout_s), limit)
         self._assign(polled.assignment, now_ms)
         self._views.refresh()
         self._owned.at(now_ms)
         try:
+            resting = self._rests(now_ms)
             self._work(polled.records)
             idle = not polled.records and not self._service.busy()
-            committed = self._open.is_due(now_ms, self._pace, idle=idle) and self._commit(now_ms)
+            due = self._open.is_due(now_ms, self._pace, idle=idle, committed_ms=self._committed_ms)
+            committed = due and not resting and self._commit(now_ms)
         except Aborted as error:
-            log.warning("transaction aborted", extra={"action": "transaction_aborted", "reason": str(error)})
-            metrics.count("transactions", outcome="aborted")
-            self._open = Transaction()
-            self._stalled = False
-            self._owned.rewind(self._session)
+            self._undo(error)
             committed = False
+        except TooLarge as error:
+            self._blame(error)
+            committed = False
+        except Unavailable as error:
+            # of a tick, which may have done half its work in memory: begin again from the last commit
+            self._undo(error)
+            self._stalls.note(Stall(subject="tick", reason=str(error)), now_ms)
+            self._rested_from_ms = now_ms
+            self._stall(stalled=True)
+            committed = False
+        self._tell_stalls(now_ms)
         return Step(records=len(polled.records), committed=committed)
 
     def close(self) -> None:
@@ -109,7 +124,7 @@ class Loop:
         try:
             self._commit(None)
             self._owned.note_ends()
-        except Aborted:
+        except (Aborted, TooLarge):
             self._owned.discard()
         self._owned.release()
         self._session.close()
@@ -121,6 +136,44 @@ class Loop:
         """Let go of local files without committing, as after a crash."""
         self._owned.abandon()
         self._suspect.close()
+
+    def _patience_s(self, now_ms: int, timeout_s: float) -> float:
+        """How long to wait for input: while a transaction is open, until an idle loop may commit it."""
+        if self._open.is_empty:
+            return timeout_s
+        gap_s = (self._committed_ms + self._pace.commit_gap_ms - now_ms) / 1000
+        return min(timeout_s, max(_OPEN_POLL_S, gap_s))
+
+    def _undo(self, error: Exception) -> None:
+        """Nothing of the open transaction happened."""
+        log.warning("transaction aborted", extra={"action": "transaction_aborted", "reason": str(error)})
+        metrics.count("transactions", outcome="aborted")
+        self._open = Transaction()
+        self._stalled = False
+        self._owned.rewind(self._session)
+
+    def _blame(self, error: TooLarge) -> None:
+        """Find the record of the open transaction whose outcome no topic takes; a tick's own ends the process."""
+        if not self._open.handled:
+            raise error
+        self._suspect.search(self._open.handled, str(error))
+        self._undo(error)
+
+    def _rests(self, now_ms: int) -> bool:
+        """Something was found away less than a moment ago. Afterwards work goes on, or staging is tried again."""
+        if self._rested_from_ms is None:
+            return False
+        if abs(now_ms - self._rested_from_ms) < REST_MS:
+            return True
+        self._rested_from_ms = None
+        if self._open.is_empty:
+            self._stall(stalled=False)
+        return False
+
+    def _tell_stalls(self, now_ms: int) -> None:
+        reports = self._stalls.due(self._service.stalls(), now_ms)
+        if reports:
+            self._session.send_now(self._outbound.records(reports))
 
     def _assign(self, change: Assignment, now_ms: int) -> None:
         if not change.lost and not change.gained:
@@ -169,9 +222,12 @@ class Loop:
     def _take(self, part: OwnedPartition, record: Record) -> None:
         outcome = self._handle(part, record)
         if isinstance(outcome, Wait):
+            self._suspect.handled()
+            self._stalls.note(Stall(subject=record.place.topic, reason=outcome.reason), part.now_ms)
             self._hold(part, record)
             return
         self._apply(part, outcome)
+        self._suspect.handled()
         self._owned.positions[record.place] = record.offset + 1
         self._open.handled.append(record)
         if self._suspect.careful:
@@ -189,19 +245,20 @@ class Loop:
         if record.value is None:
             return NOTHING
         try:
-            if self._suspect.convicted(record):
-                raise ContractViolation("this record ended the service's process twice while it was handled")
+            if reason := self._suspect.verdict(record):
+                raise ContractViolation(reason)
             message = self._codecs[topic].decode(record.value)
             self._suspect.handling(record)
             outcome: Decision | Wait = self._handlers[topic](message, part)
-            self._suspect.handled()
         except Unavailable as error:
-            self._suspect.handled()
             log.warning("waiting", extra={"action": "waiting", "topic": topic, "reason": str(error)})
             return Wait(str(error))
         except (Undecodable, ContractViolation) as error:
-            self._suspect.handled()
             return self._quarantine(part, record, str(error))
+        except (DiskRefused, OSError):
+            # the process ends of its surroundings: that is not this record's doing
+            self._suspect.handled()
+            raise
         return outcome
 
     def _quarantine(self, part: OwnedPartition, record: Record, reason: str) -> Decision:
@@ -241,11 +298,12 @@ class Loop:
         """Commit the open transaction; False when staging found its store away and everything waits."""
         if self._open.is_empty:
             return True
-        if not self._flush():
+        if not self._flush(now_ms):
             return False
         records = [*self._open.outgoing, *self._owned.changelog()]
         self._session.commit(records, self._owned.positions)
         self._owned.fold(now_ms)
+        self._committed_ms = now_ms or 0
         done, self._open = self._open, Transaction()
         _count(done.handled, records)
         for record in done.handled:
@@ -254,12 +312,15 @@ class Loop:
             self._service.start(done.effects)
         return True
 
-    def _flush(self) -> bool:
+    def _flush(self, now_ms: int | None) -> bool:
         try:
             for part in self._owned.parts.values():
                 self._apply(part, self._service.on_flush(part))
         except Unavailable as error:
             log.warning("staging waits", extra={"action": "staging_waits", "reason": str(error)})
+            if now_ms is not None:
+                self._stalls.note(Stall(subject="staging", reason=str(error)), now_ms)
+            self._rested_from_ms = now_ms
             self._stall(stalled=True)
             return False
         self._stall(stalled=False)

@@ -86,3 +86,6 @@ def configure_logging(level: str = "INFO") -> None:
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    # each failed try is told once, by whoever waits
+    for name in ("urllib3", "clickhouse_connect"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -60,6 +60,19 @@ class Wait:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """What keeps a service from going on, in words for people: what, where and the remedy; no document text.
+
+    `subject` tells it from the service's other stalls. `pool` is set when only the jobs of one pool wait.
+    """
+
+    subject: str
+    reason: str
+    pool: str | None = None
+    until_ms: int | None = None
+
+
 class TableReader(Protocol[Row_co]):
     """An owned table as its handlers see it: committed rows under the rows of the open transaction."""
 
@@ -145,6 +158,10 @@ class Service:
 
     def start(self, effects: Sequence[object]) -> None:
         """The transaction that held these effects is committed. Must not block."""
+
+    def stalls(self) -> Sequence[Stall]:
+        """What work waits for at this moment, apart from the waits that the loop itself meets."""
+        return ()
 
     def busy(self) -> bool:
         """Effects are running whose completion `on_tick` collects: the loop polls shortly instead of long."""

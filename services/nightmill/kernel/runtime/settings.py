@@ -5,6 +5,7 @@ Errors name file, line, field, value and remedy.
 
 import os
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,12 @@ from nightmill.kernel.resources import resource
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _NAMESPACE = re.compile(r"^[a-z0-9][a-z0-9-]{0,40}\Z")
+_SHOWN = 80
+_VALUES = reprlib.Repr()  # a whole value may be long, nested too deeply for repr, or a number of too many digits
+_VALUES.maxstring = _VALUES.maxother = 2 * _SHOWN
+#: what a file may hold once its aliases are written out, and how deep
+_MAX_NODES = 100_000
+_MAX_DEPTH = 100
 _YAML_KINDS = {dict: "fields", list: "a list", str: "a text", type(None): "nothing"}
 
 
@@ -98,12 +105,30 @@ def load_config(folder: Path) -> Config:
     )
 
 
+class _Loader(yaml.SafeLoader):
+    """Says where a date, a number or the like is wrong, as it does of all else."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep=deep)
+        except (ArithmeticError, ValueError) as error:
+            text = f"{error}; put a text in quotes"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from error
+        if isinstance(value, int) and value.bit_length() > 63:
+            text = "a whole number of more than 64 bits; write a smaller one, or a text in quotes"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+        return value
+
+
 def load_yaml(path: Path, model: type[_Model]) -> _Model:
     """A YAML file as a model. Raises `SettingsError` that names file, line, field, value and remedy."""
     text = read_text(path)
     try:
-        value = yaml.safe_load(text)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
+        _refuse_floods(node, path)
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 a SafeLoader
+    except RecursionError as error:
+        raise SettingsError(f"{path}: nested too deeply; write it flatter") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f", line {mark.line + 1}"
@@ -112,20 +137,41 @@ def load_yaml(path: Path, model: type[_Model]) -> _Model:
     if not isinstance(value, dict):
         found = _YAML_KINDS.get(type(value), "a single value")
         raise SettingsError(f"{path}: expected fields with values, found {found}")
-    _refuse_loops(value, path, (), set())
     _refuse_repeats(node, path)
     return validated(value, model, path, node)
 
 
-def _refuse_loops(value: Any, path: Path, above: tuple[int, ...], done: set[int]) -> None:
-    """An alias may name what it stands in; nothing that walks the value would come to an end."""
-    if id(value) in above:
-        raise SettingsError(f"{path}: an alias refers to what holds it; write the value out")
-    if id(value) in done or not isinstance(value, dict | list):
-        return
-    for child in value.values() if isinstance(value, dict) else value:
-        _refuse_loops(child, path, (*above, id(value)), done)
-    done.add(id(value))
+def _refuse_floods(root: Any, path: Path) -> None:
+    """An alias may name what it stands in, or many that name many: who walks the value would come to no end."""
+    sizes: dict[int, int] = {}  # of what is finished, aliases written out; 0 while it is open
+
+    def size(node: Any, depth: int) -> int:
+        known = sizes.get(id(node))
+        if known == 0:
+            raise SettingsError(f"{path}: an alias refers to what holds it; write the value out")
+        if known is not None:
+            return known
+        line = node.start_mark.line + 1
+        if depth > _MAX_DEPTH:
+            raise SettingsError(f"{path}, line {line}: nested deeper than {_MAX_DEPTH} levels; write it flatter")
+        sizes[id(node)] = 0
+        total = 1 + sum(size(child, depth + 1) for child in _children(node))
+        if total > _MAX_NODES:
+            raise SettingsError(f"{path}, line {line}: holds more than {_MAX_NODES:,} values; remove aliases or fields")
+        sizes[id(node)] = total
+        return total
+
+    if root is not None:
+        size(root, 0)
+
+
+def _children(node: Any) -> list[Any]:
+    match node:
+        case yaml.MappingNode():
+            return [child for pair in node.value for child in pair]
+        case yaml.SequenceNode():
+            return list(node.value)
+    return []
 
 
 def validated(value: dict[str, Any], model: type[_Model], path: Path, node: Any) -> _Model:
@@ -166,14 +212,19 @@ def _refuse_repeats(node: Any, path: Path) -> None:
 def _problem(path: Path, node: Any, error: Any) -> str:
     location = [part for part in error["loc"] if not isinstance(part, str) or not part.startswith("function-")]
     field = ".".join(str(part) for part in location)
-    shown = repr(error.get("input"))
+    shown = _value_shown(error.get("input"))
     if error["type"] == "extra_forbidden":
         return f"{path}, line {_line(node, location)}: unknown field {field}; remove it or mend its name"
     if error["type"] == "missing":
         return f"{path}, line {_line(node, location[:-1])}: field {field} is missing"
     # whoever wrote a key into the file should not find it in a log too
-    value = "(not shown)" if "key" in location else shown if len(shown) <= 80 else f"{shown[:77]}..."
+    value = "(not shown)" if "key" in location else shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
     return f"{path}, line {_line(node, location)}: {field} = {value}: {error['msg']}"
+
+
+def _value_shown(value: Any) -> str:
+    # short values whole, as they were written
+    return repr(value) if isinstance(value, str) and len(value) <= _SHOWN else _VALUES.repr(value)
 
 
 def _line(node: Any, location: list[Any]) -> int:

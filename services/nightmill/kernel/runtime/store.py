@@ -6,6 +6,7 @@ open transaction; it is folded in after the commit and dropped after an abort.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import merge
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from rocksdict import AccessType, Options, Rdict, WriteBatch
 from sortedcontainers import SortedDict
 
+from nightmill.kernel.runtime.disk import DiskRefused, refusal
 from nightmill.kernel.runtime.service import Index
 from nightmill.kernel.wire.channel import Table
 from nightmill.kernel.wire.codec import codecs
@@ -28,7 +30,8 @@ class StateStore:
     def __init__(self, path: Path, tables: Sequence[Table], indexes: Sequence[Index]) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = Rdict(str(path), _options(), access_type=AccessType.read_write())
+        with self._mapped():
+            self._db = Rdict(str(path), _options(), access_type=AccessType.read_write())
         self.tables = {table.message: OwnedTable(self, number, table) for number, table in enumerate(tables)}
         for number, index in enumerate(indexes):
             self.tables[index.row].declare(index, number)
@@ -48,7 +51,7 @@ class StateStore:
         batch = WriteBatch(raw_mode=True)
         for name, offset in positions.items():
             batch.put(b"p" + name.encode(), offset.to_bytes(8, "big"))
-        self._db.write(batch)
+        self._write(batch)
 
     def restore(self, row: type[Any], key: bytes, value: bytes | None) -> None:
         """One record of a changelog."""
@@ -60,7 +63,7 @@ class StateStore:
         batch = WriteBatch(raw_mode=True)
         for table in self.tables.values():
             table.fold(batch)
-        self._db.write(batch)
+        self._write(batch)
 
     def discard(self) -> None:
         """Drop the overlay."""
@@ -79,11 +82,27 @@ class StateStore:
             cursor.next()
 
     def read(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(key)
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:  # as above, without a context manager's cost for each row
+            raise DiskRefused(f"local tables in {refusal(self.path, error)}") from error
         return value
 
     def close(self) -> None:
-        self._db.close()
+        with self._mapped():
+            self._db.close()
+
+    def _write(self, batch: WriteBatch) -> None:
+        with self._mapped():
+            self._db.write(batch)
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Raises `DiskRefused`. What was not written here is in the changelog: the next start restores it."""
+        try:
+            yield
+        except Exception as error:  # the binding has no class of its own for errors
+            raise DiskRefused(f"local tables in {refusal(self.path, error)}") from error
 
 
 @dataclass(slots=True)

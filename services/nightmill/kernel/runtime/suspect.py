@@ -4,9 +4,13 @@ The mark is a small mapped file, so setting it costs a memory write and survives
 process that starts and finds a mark counts one kill against that record; at the second the record is quarantined. An
 operator's kills hit the same record twice only by a rare chance, because after a crash each record commits alone until
 the marked one has passed.
+
+A record whose outcome can not be sent, because it is too large, is found the same way but without a kill: records are
+met one by one until one fails alone.
 """
 
 import mmap
+from collections.abc import Sequence
 from pathlib import Path
 
 from nightmill.kernel.runtime.log import Record
@@ -28,15 +32,25 @@ class Suspect:
         self._map = mmap.mmap(self._file.fileno(), _SIZE)
         self._killer, self._kills = self._count()
         self._careful_left = _CAREFUL_RECORDS
+        self._searching = False
+        self._refused: dict[bytes, str] = {}
 
     @property
     def careful(self) -> bool:
         """Whether a record is under suspicion: commit one record at a time."""
-        return self._kills > 0 and self._careful_left > 0
+        return (self._kills > 0 or self._searching) and self._careful_left > 0
 
-    def convicted(self, record: Record) -> bool:
-        """Whether `record` killed this service twice."""
-        return self._kills >= _LIMIT and _name(record) == self._killer
+    def verdict(self, record: Record) -> str | None:
+        """Why `record` must not be handled again, if so: it killed this service twice, or its outcome was refused."""
+        if self._kills >= _LIMIT and _name(record) == self._killer:
+            return "this record ended the service's process twice while it was handled"
+        return self._refused.get(_name(record)) if self._refused else None
+
+    def search(self, handled: Sequence[Record], reason: str) -> None:
+        """What the records `handled` in one transaction led to was refused for `reason`: find the one that did it."""
+        if self.careful and len(handled) == 1:
+            self._refused[_name(handled[0])] = reason
+        self._searching, self._careful_left = True, _CAREFUL_RECORDS
 
     def handling(self, record: Record) -> None:
         name = _name(record)
@@ -48,6 +62,8 @@ class Suspect:
 
     def passed(self, record: Record) -> None:
         """`record` is committed; if it was the suspect, suspicion ends."""
+        if self._refused and self._refused.pop(_name(record), None) is not None:
+            self._searching = False
         if self._kills and _name(record) == self._killer:
             self._killer, self._kills = b"", 0
             self._counts.unlink(missing_ok=True)

@@ -6,11 +6,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S, CONSUMER, Timing, patiently
+from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S, CONSUMER, patiently
 from nightmill.kernel.runtime.kafka.reader import KafkaReader, KafkaWriter
 from nightmill.kernel.runtime.kafka.session import KafkaSession
+from nightmill.kernel.runtime.log import Timing
 
-__all__ = ["KafkaLog", "Timing"]
+__all__ = ["KafkaLog"]
 
 
 class KafkaLog:

@@ -1,5 +1,6 @@
 """Creates the topics of an installation from the contract, and checks those that exist."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,8 +8,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S
+from nightmill.kernel.runtime.kafka.client import BATCH_BYTES, CALL_TIMEOUT_S
 from nightmill.kernel.runtime.log import LogUnavailable
+from nightmill.kernel.runtime.sizes import DEAD_LETTER_ROOM_BYTES
 from nightmill.kernel.wire.channel import Table, Topic
 from nightmill.kernel.wire.topics import CHANNELS, TABLES
 
@@ -20,6 +22,7 @@ _COMPACTION = {
     "delete.retention.ms": str(24 * _HOUR_MS),
 }
 _DEAD_LETTER_RETENTION_H = 720
+_PAUSE_S = 0.05
 
 
 def topic_settings(channel: Topic | Table) -> dict[str, str]:
@@ -28,7 +31,15 @@ def topic_settings(channel: Topic | Table) -> dict[str, str]:
         settings = dict(_COMPACTION)
     else:
         settings = {"cleanup.policy": "delete", "retention.ms": str((channel.retention_h or 168) * _HOUR_MS)}
-    return {**settings, "max.message.bytes": str(channel.max_bytes)}
+    return {**settings, "max.message.bytes": _batch_limit(channel.max_bytes)}
+
+
+def _batch_limit(record_bytes: int) -> str:
+    """The broker measures whole batches, so a topic of small records must still take a full batch of them.
+
+    The limit of a single record is kept by the writers (`sizes.py`).
+    """
+    return str(max(record_bytes, 2 * BATCH_BYTES))
 
 
 def wanted_topics(namespace: str, partitions: int, replication: int) -> Iterator[NewTopic]:
@@ -42,7 +53,7 @@ def wanted_topics(namespace: str, partitions: int, replication: int) -> Iterator
         settings = {
             "cleanup.policy": "delete",
             "retention.ms": str(_DEAD_LETTER_RETENTION_H * _HOUR_MS),
-            "max.message.bytes": str(channel.max_bytes + 65536),
+            "max.message.bytes": _batch_limit(channel.max_bytes + DEAD_LETTER_ROOM_BYTES),
         }
         yield _topic(f"{prefix}{channel.name}-dlq", partitions, replication, settings)
 
@@ -66,6 +77,7 @@ def create_topics(bootstrap: str, namespace: str, partitions: int, replication: 
         missing = [topic for topic in wanted if topic.topic not in known]
         for future in admin.create_topics(missing, operation_timeout=CALL_TIMEOUT_S).values() if missing else ():
             _created(future)
+        _await_topics(admin, {topic.topic for topic in missing})
     except KafkaException as error:
         raise LogUnavailable(f"broker {bootstrap}: {error.args[0]}") from error
     return len(missing)
@@ -84,6 +96,15 @@ def delete_topics(bootstrap: str, namespace: str) -> None:
 
 def _topic(name: str, partitions: int, replication: int, settings: dict[str, str]) -> NewTopic:
     return NewTopic(name, num_partitions=partitions, replication_factor=replication, config=settings)
+
+
+def _await_topics(admin: AdminClient, names: set[str]) -> None:
+    """A created topic is unknown to clients until the broker has taken in its own news: members would fail on it."""
+    deadline_s = time.monotonic() + CALL_TIMEOUT_S
+    while not names <= admin.list_topics(timeout=CALL_TIMEOUT_S).topics.keys():
+        if time.monotonic() > deadline_s:
+            raise LogUnavailable(f"created topics do not appear after {CALL_TIMEOUT_S:.0f} s")
+        time.sleep(_PAUSE_S)
 
 
 def _created(future: Any) -> None:

@@ -1,13 +1,14 @@
 """Client settings and the meaning of its errors, shared by the session, the reader and the administrator.
 
-Settings are those measured on a real broker. Two deserve a word: `retry.backoff.ms=5` (with the default of 100 a
-transaction waits 40-105 ms for its predecessor's markers instead of 10), and `partitioner=murmur2_random` (the default
-is CRC32, which no other client shares).
+Settings are those measured on a real broker. Three deserve a word: `retry.backoff.ms=5` (with the default of 100 a
+transaction waits 40-105 ms for its predecessor's markers instead of 10), `partitioner=murmur2_random` (the default is
+CRC32, which no other client shares), and `metadata.recovery.strategy=none` (by default a client that has lost all
+brokers forgets them, except for the group's coordinator, and its next transaction waits for that one without end:
+https://github.com/confluentinc/librdkafka/issues/5511, open on 2026-11-29).
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OffsetHole, Place, Record
 
 CALL_TIMEOUT_S = 10.0
+BATCH_BYTES = 262144
 _PAUSE_S = 0.05
 
 _Result = TypeVar("_Result")
@@ -23,12 +25,13 @@ PRODUCER = {
     "acks": "all",
     "enable.idempotence": True,
     "linger.ms": 5,
-    "batch.size": 262144,
+    "batch.size": BATCH_BYTES,
     "compression.type": "lz4",
     "partitioner": "murmur2_random",
     "message.max.bytes": 4 << 20,
     "retry.backoff.ms": 5,
     "retry.backoff.max.ms": 50,
+    "metadata.recovery.strategy": "none",
     "queue.buffering.max.messages": 200000,
 }
 CONSUMER = {
@@ -41,14 +44,6 @@ CONSUMER = {
     "fetch.message.max.bytes": 4 << 20,
 }
 FENCED = {KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID, KafkaError.INVALID_PRODUCER_EPOCH}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """How fast a dead instance is noticed. The governor's are shorter: everyone waits for it."""
-
-    session_timeout_ms: int = 6000
-    transaction_timeout_ms: int = 10000
 
 
 def patiently(what: str, call: Callable[[], _Result]) -> _Result:

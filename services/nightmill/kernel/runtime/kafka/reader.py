@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from nightmill.kernel.runtime.kafka.client import CALL_TIMEOUT_S, CONSUMER, PRODUCER, is_transport, patiently, to_record
 from nightmill.kernel.runtime.log import LogUnavailable, Outgoing, Place, Record
+from nightmill.kernel.runtime.sizes import check_sizes
 
 
 class KafkaReader:
@@ -74,6 +75,8 @@ class KafkaWriter:
             if error is not None:
                 failures.append(error)
 
+        records = list(records)
+        check_sizes(records)
         for record in records:
             where: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
             self._producer.produce(

@@ -10,11 +10,11 @@ from nightmill.kernel.runtime.kafka.client import (
     CONSUMER,
     FENCED,
     PRODUCER,
-    Timing,
     is_notice,
     patiently,
     to_record,
 )
+from nightmill.kernel.runtime.kafka.overdue import Overdue
 from nightmill.kernel.runtime.log import (
     Aborted,
     Assignment,
@@ -24,9 +24,12 @@ from nightmill.kernel.runtime.log import (
     Outgoing,
     Place,
     Polled,
+    Timing,
 )
+from nightmill.kernel.runtime.sizes import check_sizes
 
 _SERVE_EVERY = 200  #: records between two looks at delivery reports
+_OVERDUE_S = CALL_TIMEOUT_S + 2  #: a call of a transaction that has not kept its timeout by then never comes back
 
 
 class KafkaSession:
@@ -46,6 +49,7 @@ class KafkaSession:
         self._lost: list[int] = []
         self._starts: dict[Place, int] = {}
         self._unserved = 0
+        self._closing = False
         self._failure: KafkaError | None = None
         self._producer = Producer(
             {
@@ -60,6 +64,7 @@ class KafkaSession:
             self._producer.init_transactions(3 * CALL_TIMEOUT_S)
         except KafkaException as error:
             raise LogUnavailable(f"no transactions for {group}-{instance}: {error.args[0]}") from error
+        self._overdue = Overdue(_OVERDUE_S)
         self._outside = Producer({**client, **PRODUCER})
         self._consumer = Consumer(
             {
@@ -106,23 +111,38 @@ class KafkaSession:
 
     def commit(self, records: Iterable[Outgoing], positions: Mapping[Place, int]) -> None:
         self._failure = None
+        records = list(records)
+        check_sizes(records)
         offsets = [TopicPartition(self._prefix + place.topic, place.partition, at) for place, at in positions.items()]
         try:
             self._producer.begin_transaction()
-            for record in records:
-                self._produce(self._producer, record, self._delivered)
+            self._fill(records)
             if offsets:
                 metadata = self._consumer.consumer_group_metadata()
-                self._producer.send_offsets_to_transaction(offsets, metadata, CALL_TIMEOUT_S)
-            self._producer.commit_transaction(CALL_TIMEOUT_S)
+                with self._overdue:
+                    self._producer.send_offsets_to_transaction(offsets, metadata, CALL_TIMEOUT_S)
+            with self._overdue:
+                self._producer.commit_transaction(CALL_TIMEOUT_S)
         except KafkaException as error:
             self._transaction_failed(error)
         if self._failure is not None:
             raise OutcomeUnknown(f"a record of a committed transaction was not delivered: {self._failure}")
 
+    def _fill(self, records: Iterable[Outgoing]) -> None:
+        """Raises `Aborted` when the client finds the transaction failed while it is being filled."""
+        try:
+            for record in records:
+                self._produce(self._producer, record, self._delivered)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            self._abort(error)
+
     def close(self) -> None:
+        self._closing = True
         self._outside.flush(CALL_TIMEOUT_S)
         self._consumer.close()
+        self._overdue.close()
 
     def _produce(self, producer: Producer, record: Outgoing, report: Any) -> None:
         arguments: dict[str, Any] = {"key": record.key, "value": record.value, "headers": list(record.headers)}
@@ -152,15 +172,24 @@ class KafkaSession:
         if cause.code() in FENCED:
             raise Fenced(cause.str()) from error
         if cause.txn_requires_abort():
-            try:
-                self._producer.abort_transaction(CALL_TIMEOUT_S)
-            except KafkaException as second:
-                raise OutcomeUnknown(f"abort: {second.args[0]}") from second
-            raise Aborted(cause.str()) from error
+            self._abort(error)
         raise OutcomeUnknown(cause.str()) from error
+
+    def _abort(self, error: KafkaException) -> NoReturn:
+        try:
+            with self._overdue:
+                self._producer.abort_transaction(CALL_TIMEOUT_S)
+        except KafkaException as second:
+            if second.args[0].code() in FENCED:
+                raise Fenced(second.args[0].str()) from second
+            raise OutcomeUnknown(f"abort: {second.args[0]}") from second
+        raise Aborted(error.args[0].str()) from error
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Positions are asked for before the first fetch: afterwards each question would wait behind a long one."""
+        if self._closing:  # an assignment that was under way: there is nobody left to ask, and it must be answered
+            consumer.unassign()
+            return
         found = patiently("committed positions", lambda: consumer.committed(partitions, timeout=CALL_TIMEOUT_S))
         for place in found:
             if place.offset < 0:
