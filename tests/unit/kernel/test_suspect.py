@@ -45,7 +45,8 @@ def test_a_record_is_convicted_at_its_second_kill(path: Path) -> None:
     """E1: a poisoned record stops its service twice and no more."""
     killed_while_handling(path, record(7))
     once = Suspect(path)
-    assert once.careful
+    assert once.apart(record(7))
+    assert not once.apart(record(8))
     assert not once.verdict(record(7))
     once.handling(record(7))
     once.close()

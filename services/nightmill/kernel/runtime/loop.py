@@ -92,7 +92,7 @@ class Loop:
         Raises `LogUnavailable`, `Fenced`, `OutcomeUnknown`, `OffsetHole`, `TooLarge` (of a tick), and whatever a
         handler raises: the process ends then, and its restart goes on from the last commit.
         """
-        limit = 1 if self._suspect.careful else self._pace.poll_records
+        limit = 1 if self._suspect.searching else self._pace.poll_records
         polled = self._session.poll(self._patience_s(now_ms, timeout_s), limit)
         self._assign(polled.assignment, now_ms)
         self._views.refresh()
@@ -220,6 +220,9 @@ class Loop:
         self._session.resume(Place(topic, part.number))
 
     def _take(self, part: OwnedPartition, record: Record) -> None:
+        apart = self._suspect.apart(record)
+        if apart:
+            self._commit(part.now_ms)
         outcome = self._handle(part, record)
         if isinstance(outcome, Wait):
             self._suspect.handled()
@@ -230,7 +233,7 @@ class Loop:
         self._suspect.handled()
         self._owned.positions[record.place] = record.offset + 1
         self._open.handled.append(record)
-        if self._suspect.careful:
+        if apart:
             self._commit(part.now_ms)
 
     def _hold(self, part: OwnedPartition, record: Record) -> None:

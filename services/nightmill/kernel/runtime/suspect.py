@@ -2,11 +2,11 @@
 
 The mark is a small mapped file, so setting it costs a memory write and survives the process (not the machine). A
 process that starts and finds a mark counts one kill against that record; at the second the record is quarantined. An
-operator's kills hit the same record twice only by a rare chance, because after a crash each record commits alone until
-the marked one has passed.
+operator's kills hit the same record twice only by a rare chance, because what comes before the marked record is
+committed first, and the record itself alone.
 
-A record whose outcome can not be sent, because it is too large, is found the same way but without a kill: records are
-met one by one until one fails alone.
+A record whose outcome can not be sent, because it is too large, is found without a kill: records are met one by one
+until one fails alone.
 """
 
 import mmap
@@ -17,7 +17,7 @@ from nightmill.kernel.runtime.log import Record
 
 _SIZE = 512
 _LIMIT = 2
-_CAREFUL_RECORDS = 2_000  #: a suspect that was not met among so many is somewhere else now
+_SEARCHED_RECORDS = 2_000  #: one that was not met among so many is somewhere else now
 
 
 class Suspect:
@@ -31,14 +31,22 @@ class Suspect:
         self._file = path.open("r+b")
         self._map = mmap.mmap(self._file.fileno(), _SIZE)
         self._killer, self._kills = self._count()
-        self._careful_left = _CAREFUL_RECORDS
-        self._searching = False
+        self._search_left = 0
         self._refused: dict[bytes, str] = {}
 
     @property
     def careful(self) -> bool:
-        """Whether a record is under suspicion: commit one record at a time."""
-        return (self._kills > 0 or self._searching) and self._careful_left > 0
+        """Whether a record is under suspicion."""
+        return self._kills > 0 or self.searching
+
+    @property
+    def searching(self) -> bool:
+        """Whether records are met one by one."""
+        return self._search_left > 0
+
+    def apart(self, record: Record) -> bool:
+        """Whether `record` must have a transaction of its own."""
+        return self.searching or (self._kills > 0 and _name(record) == self._killer)
 
     def verdict(self, record: Record) -> str | None:
         """Why `record` must not be handled again, if so: it killed this service twice, or its outcome was refused."""
@@ -48,9 +56,9 @@ class Suspect:
 
     def search(self, handled: Sequence[Record], reason: str) -> None:
         """What the records `handled` in one transaction led to was refused for `reason`: find the one that did it."""
-        if self.careful and len(handled) == 1:
+        if self.searching and len(handled) == 1:
             self._refused[_name(handled[0])] = reason
-        self._searching, self._careful_left = True, _CAREFUL_RECORDS
+        self._search_left = _SEARCHED_RECORDS
 
     def handling(self, record: Record) -> None:
         name = _name(record)
@@ -58,12 +66,12 @@ class Suspect:
 
     def handled(self) -> None:
         self._map[0] = 0
-        self._careful_left -= 1
+        self._search_left = max(0, self._search_left - 1)
 
     def passed(self, record: Record) -> None:
         """`record` is committed; if it was the suspect, suspicion ends."""
         if self._refused and self._refused.pop(_name(record), None) is not None:
-            self._searching = False
+            self._search_left = 0
         if self._kills and _name(record) == self._killer:
             self._killer, self._kills = b"", 0
             self._counts.unlink(missing_ok=True)
