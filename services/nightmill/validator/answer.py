@@ -92,7 +92,7 @@ def shown(value: Any, *, limit: int = _SHOWN) -> str:
 
 
 def _strict(body: str) -> Any:
-    value = json.loads(body, parse_float=_finite, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
+    value = _DECODER.decode(body)
     if body.count("[") + body.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
         raise _NotStrict(_TOO_DEEP)
     if _SURROGATE.search(body):
@@ -133,3 +133,6 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         raise _NotStrict("a name stands twice in one object")
     return result
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant, object_pairs_hook=_no_repeats)

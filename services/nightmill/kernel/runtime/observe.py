@@ -38,6 +38,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._known: dict[str, Any] = {}
+        self._labelled: dict[Any, Any] = {}  #: by name and labels: to find it again costs prometheus_client more
 
     def count(self, name: MetricName, value: float = 1, **labels: str) -> None:
         self._metric(name, labels).inc(value)
@@ -50,12 +51,18 @@ class Metrics:
         start_http_server(port, addr="127.0.0.1", registry=self.registry)
 
     def _metric(self, name: MetricName, labels: dict[str, str]) -> Any:
-        metric = self._known.get(name)
-        if metric is None:
+        which = (name, *labels.items())
+        found = self._labelled.get(which)
+        if found is None:
+            metric = self._declared(name, sorted(labels))
+            found = self._labelled[which] = metric.labels(**labels) if labels else metric
+        return found
+
+    def _declared(self, name: MetricName, labels: list[str]) -> Any:
+        if name not in self._known:
             kind = Gauge if name in _GAUGES else Counter
-            metric = kind(f"nightmill_{name}", name.replace("_", " "), sorted(labels), registry=self.registry)
-            self._known[name] = metric
-        return metric.labels(**labels) if labels else metric
+            self._known[name] = kind(f"nightmill_{name}", name.replace("_", " "), labels, registry=self.registry)
+        return self._known[name]
 
 
 metrics = Metrics()
