@@ -86,6 +86,9 @@ def _read_schema(path: Path) -> Any:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise SettingsError(f"{path}, line {error.lineno}: not JSON: {error.msg}; write a JSON Schema") from error
+    except (RecursionError, ValueError) as error:
+        text = "nested too deeply, or a number has too many digits; correct the schema"
+        raise SettingsError(f"{path}: {text}") from error
 
 
 def _check_prompt(pipeline: Pipeline, path: Path) -> None:

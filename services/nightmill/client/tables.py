@@ -105,9 +105,17 @@ def _arrow(batch: Sequence[Row], schema: pa.Schema, types: Mapping[str, Any]) ->
 def _type(values: Sequence[Any]) -> Any:
     """Arrow's type of a column; None for one that has no single type: it becomes JSON text."""
     try:
-        return pa.array(values).type
+        found = pa.array(values).type
     except (pa.ArrowException, OverflowError):
         return None
+    return None if _holds_nothing(found) else found
+
+
+def _holds_nothing(type_: Any) -> bool:
+    """Whether an object without fields is in it, for which Parquet has no form."""
+    if pa.types.is_struct(type_):
+        return type_.num_fields == 0 or any(_holds_nothing(field.type) for field in type_)
+    return pa.types.is_list(type_) and _holds_nothing(type_.value_type)
 
 
 def _common(known: Any, other: Any) -> Any:

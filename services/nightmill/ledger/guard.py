@@ -10,6 +10,7 @@ One line of the tree is a node: its depth in spaces, its kind, its name, then `(
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 #: table functions that read nothing outside the query
 _TABLE_FUNCTIONS = frozenset({"numbers", "numbers_mt", "zeros", "generate_series", "generateseries", "values", "view"})
@@ -31,6 +32,11 @@ _FUNCTION_FAMILIES = ("dict", "filesystem", "addressto", "ai")
 _FOREIGN = frozenset({"system", "information_schema", "default", "_temporary_and_external_tables"})
 _IN = frozenset({"in", "notin", "globalin", "globalnotin", "nullin", "notnullin", "globalnullin", "globalnotnullin"})
 
+#: tables of one query, as it stands and with common tables written out: the planning of many heeds no time limit
+_MAX_TABLES = 64
+_MAX_WRITTEN_OUT = 512
+
+_FUNCTION_NAME = re.compile(r"(?:dict|filesystem|addressTo|ai)[A-Z]")
 _NODE = re.compile(r"^( *)([\w:]+)(?: (.*))?$")
 _SUFFIX = re.compile(r"(?: \(alias .*?\))?(?: \(children \d+\))?$")
 _OURS = "INTO OUTFILE, FORMAT and SETTINGS are not a reader's: the endpoint sets them"
@@ -82,6 +88,8 @@ def tree_refusal(nodes: Sequence[Node], canonical: str, database: str) -> str | 
             return None
         case _:
             return "only SELECT, DESCRIBE TABLE and SHOW TABLES are answered: the ledger is read-only"
+    if sum(node.kind == "TableExpression" for node in nodes) > _MAX_TABLES or _written_out(nodes) > _MAX_WRITTEN_OUT:
+        return f"the query reads more than {_MAX_TABLES} tables, or as many through WITH; ask for less at once"
     for place, node in enumerate(nodes):
         reason = _node_refusal(nodes, place, node, database)
         if reason is not None:
@@ -115,10 +123,27 @@ def _foreign_table(name: str, database: str) -> str | None:
 
 def _foreign_identifier(nodes: Sequence[Node], place: int, name: str, database: str) -> str | None:
     """`x IN other.table` names a table although the tree calls it an identifier."""
+    if name.lower() in _FUNCTIONS or _FUNCTION_NAME.match(name):
+        return f"function {name} is refused, as an argument too: it reads outside the ledger's tables"
     owner, dot, _ = name.partition(".")
     if dot and (owner.lower() in _FOREIGN or (owner != database and _right_of_in(nodes, place))):
         return f"{name} is not the ledger's: readers see the tables of database {database} alone"
     return None
+
+
+def _written_out(nodes: Sequence[Node]) -> int:
+    """Tables that planning may meet: at worst each common table names the one before it wherever it names any."""
+    named = [0]  # by the query as a whole, then by each common table
+    inside: list[tuple[int, int]] = []  # depth and place of the common tables around a node
+    for node in nodes:
+        while inside and node.depth <= inside[-1][0]:
+            inside.pop()
+        if node.kind == "WithElement":
+            inside.append((node.depth, len(named)))
+            named.append(0)
+        if node.kind == "TableIdentifier":
+            named[inside[-1][1] if inside else 0] += 1
+    return prod(max(1, tables) for tables in named)
 
 
 def _right_of_in(nodes: Sequence[Node], place: int) -> bool:

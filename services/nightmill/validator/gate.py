@@ -72,6 +72,8 @@ def compile_gate(pipeline: Pipeline) -> Gate:
         raise SchemaError(
             f"{place}: not a JSON Schema: {_problem(error)}; see json-schema.org/draft/2020-12"
         ) from error
+    except ValueError as error:  # what it says of deep nesting and of half characters
+        raise SchemaError(f"output: can not be used: {error}; write a flatter schema of whole characters") from error
     rules = read_checks(pipeline.checks)
     _refuse_impossible(pipeline, rules)
     return Gate(schema, rules)

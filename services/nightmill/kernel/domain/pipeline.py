@@ -9,7 +9,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from nightmill.kernel.domain.ids import NAME, digest
 
@@ -44,7 +44,31 @@ def duration_s(text: Any) -> Any:
     return text
 
 
-Duration = Annotated[float, BeforeValidator(duration_s), Field(gt=0, allow_inf_nan=False)]
+#: seconds; at most some thirty years, so that a time they lead to is still a time
+Duration = Annotated[float, BeforeValidator(duration_s), Field(gt=0, le=10**9, allow_inf_nan=False)]
+
+_MAX_DEPTH = 128
+
+
+def _json_only(value: dict[str, Any]) -> dict[str, Any]:
+    """What can be frozen as canonical JSON. Raises ValueError."""
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [each for each in level if isinstance(each, dict | list | tuple)]
+        if not level:
+            break
+    else:
+        raise ValueError(f"nested deeper than {_MAX_DEPTH} levels; write it flatter, or use $defs")
+    try:
+        canonical_json(value)
+    except (TypeError, ValueError) as error:
+        text = "holds what is no JSON (a date, NaN, infinity or half a character); write a text or a finite number"
+        raise ValueError(text) from error
+    return value
+
+
+JsonObject = Annotated[dict[str, Any], AfterValidator(_json_only)]
 
 
 class Frozen(BaseModel):
@@ -67,7 +91,7 @@ class ModelPolicy(Frozen):
     pools: tuple[str, ...] = Field(min_length=1)
     max_output_tokens: int = Field(gt=0, le=200_000)
     temperature: float = Field(default=0, ge=0, le=2)
-    seed: int | None = None
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
 
 
 class RepairSpec(Frozen):
@@ -110,7 +134,7 @@ class Publish(Frozen):
 class Limits(Frozen):
     """What a job may spend."""
 
-    budget_usd: float | None = Field(default=None, ge=0)
+    budget_usd: float | None = Field(default=None, ge=0, le=10**9)
     deadline: Duration | None = None  #: seconds from submission
     attempts: int = Field(default=4, ge=1, le=20)  #: retry budget of one item
 
@@ -121,8 +145,8 @@ class Pipeline(Frozen):
     name: str
     input: InputSpec
     prompt: str = Field(min_length=1)
-    output: dict[str, Any]
-    checks: tuple[dict[str, Any], ...] = ()
+    output: JsonObject
+    checks: tuple[JsonObject, ...] = ()
     model: ModelPolicy
     lane: Literal["realtime"] = "realtime"
     repair: RepairSpec = RepairSpec()

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template, TemplateError, TemplateSyntaxError, meta
 
 from nightmill.kernel.domain.ids import digest
+from nightmill.kernel.domain.sandbox import Sandbox, TooMuch, render
 
 _QUOTED = re.compile(r"""['"](.*?)['"]""", re.DOTALL)
 _PART = re.compile(r"^(system|user|assistant):[ \t]*\n?", re.MULTILINE)
-_ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
-# equal rows must give equal prompts
-del _ENVIRONMENT.globals["lipsum"], _ENVIRONMENT.filters["random"]
+_ENVIRONMENT = Sandbox()
 
 #: what an expression of a template may raise besides Jinja's own errors
-_FAULTS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_FAULTS = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NameError, RecursionError),
+    *(TypeError, ValueError),
+)
 
 _REPAIR = (
     "Your answer was not accepted: {problem}. "
@@ -65,7 +66,10 @@ class Prompt:
 
     def _rendered(self, template: Template, fields: dict[str, Any]) -> str:
         try:
-            return template.render(fields)
+            return render(template, fields)
+        except TooMuch as error:
+            longest = max(fields, key=lambda name: len(str(fields[name])), default="")
+            raise PromptError(f"prompt: {error}; the longest field is {longest!r}") from error
         except (TemplateError, *_FAULTS) as error:
             # only a name that the template itself writes may be told: any other could be the document's
             quoted = _QUOTED.findall(str(error)) if isinstance(error, TemplateError) else [None]
@@ -83,6 +87,8 @@ def parse_prompt(text: str) -> Prompt:
         return Prompt(tuple((role, _template(body)) for role, body in parts), names, text)
     except TemplateSyntaxError as error:
         raise PromptError(f"prompt, line {error.lineno}: {error.message}") from error
+    except (MemoryError, RecursionError, SyntaxError) as error:
+        raise PromptError("prompt: nested too deeply; write it flatter") from error
 
 
 def _parts(text: str) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from nightmill.kernel.wire.messages import Failure, Usage
 from nightmill.provider_gateway.exchange import Reply, Request, Response
 from nightmill.provider_gateway.failures import Signal, failure, go_duration_ms, retry_after_ms, signal_of_status
 
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _HEADERS = {"content-type": "application/json", "accept": "application/json"}
 
 #: codes and types by which these servers name a failure, whatever its status
@@ -77,6 +78,11 @@ _FINISH: dict[str, Signal] = {
 }
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
+#: a count beyond this is no call's: it is as good as none
+_MAX_TOKENS = 1_000_000_000
+#: how much of an error's message is searched; it may repeat the whole prompt
+_SEARCHED = 4_000
+
 
 class OpenAiCompatible:
     """Satisfies `Adapter`."""
@@ -99,7 +105,7 @@ class OpenAiCompatible:
         return Request(
             url=base_url.rstrip("/") + "/chat/completions",
             headers=_HEADERS,
-            body=json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(),
+            body=_COMPACT.encode(body).encode(),
         )
 
     def reply(self, response: Response, *, now_ms: int) -> Reply:
@@ -156,8 +162,14 @@ def _first_choice(document: Any) -> Mapping[str, Any] | None:
 def _text(content: Any) -> str:
     """The answer's text; some servers send it as a list of parts."""
     if isinstance(content, list):
-        return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
-    return content if isinstance(content, str) else ""
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return _whole("".join(text for text in texts if isinstance(text, str)))
+    return _whole(content) if isinstance(content, str) else ""
+
+
+def _whole(text: str) -> str:
+    """JSON can hold half of a surrogate pair, which is no character and goes onto no wire: it becomes `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _usage(usage: Any) -> Usage | None:
@@ -173,11 +185,11 @@ def _usage(usage: Any) -> Usage | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_TOKENS else None
 
 
 def _word(value: Any) -> str | None:
-    return value[:200] if isinstance(value, str) and value else None
+    return _whole(value[:200]) if isinstance(value, str) and value else None
 
 
 def _failure_of_status(response: Response, document: Any, now_ms: int) -> Failure:
@@ -224,12 +236,12 @@ def _error_body(document: Any) -> _ErrorBody:
     if isinstance(inner, dict) and isinstance(inner.get("error"), dict):
         inner = inner["error"]
     if isinstance(inner, str):
-        return _ErrorBody(message=inner, type=_word(document.get("error_type")))
+        return _ErrorBody(message=inner[:_SEARCHED], type=_word(document.get("error_type")))
     outer = inner if isinstance(inner, dict) else document
     return _ErrorBody(
         code=_code(outer.get("code")),
         type=_word(outer.get("type")),
-        message=outer["message"] if isinstance(outer.get("message"), str) else "",
+        message=outer["message"][:_SEARCHED] if isinstance(outer.get("message"), str) else "",
         param=_word(outer.get("param")),
     )
 
