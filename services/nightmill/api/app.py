@@ -8,13 +8,21 @@ from nightmill.api import data_routes, job_routes
 from nightmill.api.desk import Desk
 from nightmill.api.errors import register
 from nightmill.api.limits import BodyCap
+from nightmill.api.models import ErrorAnswer
 from nightmill.api.token import check_token
 
 
 def create_app(desk: Desk, token: str) -> FastAPI:
     """The application over `desk`; every path but /health and /openapi.json asks for `token`."""
     # no interactive pages: they load scripts from elsewhere
-    app = FastAPI(title="Nightmill", version=version("nightmill"), docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Nightmill",
+        version=version("nightmill"),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses={each: {"model": ErrorAnswer, "description": "not done, and why"} for each in ("4XX", "5XX")},
+    )
     app.state.desk = desk
     app.state.token = token
     app.add_middleware(BodyCap, streamed=job_routes.INPUTS_PATH)

@@ -17,6 +17,7 @@ from nightmill.kernel.wire.messages import (
     DatasetRow,
     JobSubmitted,
     PublicationRow,
+    StallReported,
 )
 from nightmill.kernel.wire.messages import DatasetVersion as PublishedVersion
 
@@ -35,6 +36,8 @@ class Board:
     plans: Mapping[str, BatchPlanRow] = field(default_factory=dict)  #: by batch
     publications: Mapping[str, PublicationRow] = field(default_factory=dict)  #: by batch
     datasets: Mapping[str, DatasetRow] = field(default_factory=dict)
+    stalls: Mapping[str, StallReported] = field(default_factory=dict)
+    ledger_behind: int | None = None
 
     def job_ids(self) -> set[str]:
         """Every job that a view knows."""
@@ -108,6 +111,7 @@ def job_status(board: Board, job_id: str, results_dir: Path) -> JobStatus | None
         deadline_at_ms=_deadline(submitted, sealed),
         ended_at_ms=None if publication is None else publication.ended_at_ms,
         updated_at_ms=max(since_ms, default=_submitted_at_ms(submitted, sealed, publication)),
+        ledger_behind=board.ledger_behind,
     )
 
 

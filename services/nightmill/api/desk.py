@@ -15,6 +15,7 @@ from nightmill.api.mirror import Mirror
 from nightmill.api.results import ResultReader
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.store.blobs import BlobStore
+from nightmill.kernel.store.blocks import PipelineReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Desk:
     estimator: Estimator
     explainer: Explainer
     results: ResultReader
+    pipelines: PipelineReader
     results_dir: Path
     now_ms: Callable[[], int]
     environment: Mapping[str, str] = field(repr=False)  #: keys of pools may be in it
@@ -53,6 +55,7 @@ def open_desk(
         estimator=Estimator(blobs, config),
         explainer=Explainer(ledger, blobs),
         results=ResultReader(results_dir, blobs),
+        pipelines=PipelineReader(blobs),
         results_dir=results_dir,
         now_ms=now_ms,
         environment=environment,

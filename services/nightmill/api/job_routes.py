@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from anyio import from_thread, to_thread
 from fastapi import APIRouter, Header, Query, Request
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from nightmill.api.board import job_status, job_statuses
@@ -19,8 +20,12 @@ from nightmill.api.models import Commanded, EstimateAnswer, JobList, JobStatus, 
 from nightmill.api.pool_access import check_access
 from nightmill.api.requests import CommandRequest, JobRequest
 from nightmill.api.submission import check_request, make_job
+from nightmill.api.waiting import waiting_for
 from nightmill.kernel.domain.ids import batch_id, fields_digest
 from nightmill.kernel.domain.lifecycle import ENDED_BATCH, BatchState, Command, InputFormat
+from nightmill.kernel.runtime.service import Unavailable
+from nightmill.kernel.runtime.stalls import FRESH_MS
+from nightmill.kernel.store.blobs import BlobMissing
 from nightmill.kernel.wire.messages import JobCommanded
 
 log = logging.getLogger(__name__)
@@ -87,7 +92,8 @@ def estimate(request: JobRequest, desk: At) -> EstimateAnswer:
 def jobs(desk: At, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> JobList:
     """Jobs, newest first."""
     board = desk.mirror.board
-    return JobList(jobs=job_statuses(board, desk.results_dir, limit=limit), total=len(board.job_ids()))
+    listed = job_statuses(board, desk.results_dir, limit=limit)
+    return JobList(jobs=[_with_waiting(desk, each) for each in listed], total=len(board.job_ids()))
 
 
 @router.get("/v1/jobs/{job_id}")
@@ -145,7 +151,22 @@ def _status(desk: At, job_id: str) -> JobStatus:
     found = job_status(desk.mirror.board, job_id, desk.results_dir)
     if found is None:
         raise unknown_job(job_id)
-    return found
+    return _with_waiting(desk, found)
+
+
+def _with_waiting(desk: Desk, status: JobStatus) -> JobStatus:
+    board = desk.mirror.board
+    if not any(stall.reason for stall in board.stalls.values()):
+        return status
+    digest = board.pipeline_digest(status.job_id)
+    try:
+        pools = None if digest is None else desk.pipelines.get(digest).model.pools
+    except (BlobMissing, Unavailable, ValidationError):
+        pools = None  # better a wait too many than none
+    waiting = waiting_for(board.stalls.values(), pools, desk.now_ms(), fresh_ms=FRESH_MS)
+    if status.state in ENDED_BATCH:
+        waiting = [each for each in waiting if each.service == "ledger"]
+    return status.model_copy(update={"waiting": waiting})
 
 
 def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,12 +23,15 @@ from nightmill.kernel.wire.messages import (
     JobCommanded,
     JobSubmitted,
     PublicationRow,
+    StallReported,
 )
-from nightmill.kernel.wire.topics import JOB_SUBMITTED
+from nightmill.kernel.wire.topics import ATTEMPT_JUDGED, ITEM_SETTLED, JOB_SUBMITTED
 
 log = logging.getLogger(__name__)
 
 _REFRESH_S = 0.2
+_OF_THE_LEDGER = (ATTEMPT_JUDGED.name, ITEM_SETTLED.name)
+_MEASURE_S = 5.0  #: between two looks at the ledger
 _ANSWER_S = 60.0
 _START_S = 120.0
 _STOP_S = 5.0
@@ -58,6 +61,10 @@ class Mirror:
         self._loaded: Future[None] = Future()
         self._accepted: dict[str, JobSubmitted] = {}  #: by job: written, or to be written again under the same id
         self._written: set[str] = set()  #: jobs known to be stored
+        self._ledger_behind: int | None = None
+        self._measured_s = 0.0
+        self._measuring: Future[int | None] | None = None
+        self._beside = ThreadPoolExecutor(1, "lag")  #: asking takes long while the broker is away
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
     def start(self) -> None:
@@ -69,6 +76,7 @@ class Mirror:
         self._stopping.set()
         self._tasks.put((lambda: None, Future()))
         self._thread.join(_STOP_S)
+        self._beside.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, job: JobSubmitted, *, repeatable: bool) -> JobSubmitted:
         """Write a job; with `repeatable` an earlier one of the same dataset and id suffix is returned instead.
@@ -98,6 +106,7 @@ class Mirror:
             self._loaded.set_result(None)
             while not self._stopping.is_set():
                 self._refresh()
+                self._measure()
                 self._serve()
         except Exception:
             log.critical("the mirror ends by a defect", extra={"action": "mirror_died"}, exc_info=True)
@@ -126,6 +135,28 @@ class Mirror:
                 log.warning("views are not fresh", extra={"action": "views_stale", "reason": str(error)})
             self.problem = str(error)
 
+    def _measure(self) -> None:
+        """How far the ledger is behind what it is to write, from time to time: it may be away and can not say so."""
+        if self._measuring is None:
+            if self._clock_s() - self._measured_s >= _MEASURE_S:
+                self._measuring = self._beside.submit(self._lag_of_ledger)
+            return
+        if not self._measuring.done():
+            return
+        behind, self._measuring = self._measuring.result(), None
+        self._measured_s = self._clock_s()
+        if behind != self._ledger_behind:
+            self._ledger_behind = behind
+            self._publish_board()
+
+    def _lag_of_ledger(self) -> int | None:
+        # each partition ends with the marker of a transaction, which is an offset and no record
+        markers = self._kafka.partitions
+        try:
+            return sum(max(0, self._kafka.lag("ledger", topic) - markers) for topic in _OF_THE_LEDGER)
+        except LogUnavailable:
+            return None
+
     def _serve(self) -> None:
         try:
             task, future = self._tasks.get(timeout=_REFRESH_S)
@@ -145,6 +176,8 @@ class Mirror:
             plans={row.batch_id: row for row in self._values(BatchPlanRow)},
             publications={row.batch_id: row for row in self._values(PublicationRow)},
             datasets={row.dataset_id: row for row in self._values(DatasetRow)},
+            stalls={row.stall_id: row for row in self._values(StallReported)},
+            ledger_behind=self._ledger_behind,
         )
 
     def _values(self, message: type[_Result]) -> list[_Result]:

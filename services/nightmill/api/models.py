@@ -16,6 +16,20 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True, extra="ignore")
 
 
+class Problem(Answer):
+    """What is wrong, in one of the api's stable codes, and what the caller can do about it."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+class ErrorAnswer(Answer):
+    """The one form of every answer that is no success."""
+
+    error: Problem
+
+
 class Uploaded(Answer):
     """Where an upload went."""
 
@@ -72,6 +86,15 @@ class Gold(Answer):
     right: int
 
 
+class Waiting(Answer):
+    """What keeps a service, and the job with it, from going on; it goes on by itself when that is gone."""
+
+    service: str
+    reason: str = Field(description="what is missing, where, and the remedy")
+    since_ms: int
+    until_ms: int | None = Field(description="when it is tried again, where that is known")
+
+
 class JobStatus(Answer):
     """Where a job stands."""
 
@@ -102,6 +125,10 @@ class JobStatus(Answer):
     deadline_at_ms: int | None
     ended_at_ms: int | None
     updated_at_ms: int
+    waiting: list[Waiting] = Field(default=[], description="after a job's end only what its records wait for")
+    ledger_behind: int | None = Field(
+        default=None, description="records that cost, explain and sql do not show yet; null when it is not known"
+    )
 
 
 class JobList(Answer):

@@ -24,9 +24,9 @@ class UploadedInput(Request):
 
     format: InputFormat
     blob: str = Field(pattern=BLOB_PATTERN)
-    bytes: int = Field(ge=0)
+    bytes: int = Field(ge=0, le=2**53)
     name: str = Field(min_length=1, max_length=500)
-    limit: int | None = Field(default=None, gt=0, description="only the first so many rows")
+    limit: int | None = Field(default=None, gt=0, le=2**53, description="only the first so many rows")
     skip_bad_rows: bool = Field(default=False, description="record broken rows as rejected instead of refusing the job")
 
 

@@ -18,9 +18,11 @@ from nightmill.api.desk import open_desk
 from nightmill.api.ledger import Ledger
 from nightmill.api.mirror import Mirror
 from nightmill.api.token import ensure_token
+from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.kafka import KafkaLog
 from nightmill.kernel.runtime.log import LogUnavailable
 from nightmill.kernel.runtime.observe import metrics
+from nightmill.kernel.runtime.process import SURROUNDINGS, stopped_by
 from nightmill.kernel.runtime.settings import Settings, SettingsError, load_config
 from nightmill.kernel.store.blobs import BlobStore
 
@@ -37,7 +39,15 @@ def run_api(settings: Settings) -> int:
 
     Raises `SettingsError` for settings that can not be used.
     """
-    config, token = load_config(settings.config_dir), ensure_token(settings.token_file)
+    config = load_config(settings.config_dir)
+    try:
+        return _serve(config, settings)
+    except SURROUNDINGS as error:
+        return stopped_by(error, settings.home)
+
+
+def _serve(config: Config, settings: Settings) -> int:
+    token = ensure_token(settings.token_file)
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
     server: ApiServer | None = None
@@ -54,9 +64,8 @@ def run_api(settings: Settings) -> int:
     )
     try:
         mirror.start()
-    except (LogUnavailable, TimeoutError) as error:
-        log.error("stopping", extra={"action": "service_stops", "cause": type(error).__name__, "reason": str(error)})
-        return 1
+    except TimeoutError as error:
+        raise LogUnavailable("the views were not loaded in time") from error
     ledger = Ledger(settings.run_dir / "ledger.port", token)
     desk = open_desk(
         mirror=mirror,

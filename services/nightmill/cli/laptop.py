@@ -65,6 +65,7 @@ def ps(json: Json = False, home: Home = None) -> None:
     from nightmill.cli.text import duration, table
     from nightmill.local.home import Home as HomeFolder
     from nightmill.local.home import default_root
+    from nightmill.local.shortage import short_places
     from nightmill.local.status import ps, running_state
 
     folder = HomeFolder(root=(home or default_root()).expanduser().absolute())
@@ -77,6 +78,7 @@ def ps(json: Json = False, home: Home = None) -> None:
                 "kafka": None if state is None else state.kafka,
                 "api_port": None if state is None else state.api_port,
                 "processes": [{**asdict(each), "alive": each.alive} for each in processes],
+                "short_of_space": short_places(folder),
             }
         )
     elif state is None:
@@ -90,10 +92,12 @@ def ps(json: Json = False, home: Home = None) -> None:
                 each.pid,
                 each.restarts,
                 duration((now_ms - each.since_ms) / 1000),
+                each.ended,
             )
             for each in processes
         ]
-        print(table(("PROCESS", "STATE", "PID", "RESTARTS", "SINCE"), rows))
+        print(table(("PROCESS", "STATE", "PID", "RESTARTS", "SINCE", "LAST END"), rows))
+        print("".join(f"no space: {place}\n" for place in short_places(folder)), end="")
         print(f"{state.phase.value}: Kafka at {state.kafka}, api at http://127.0.0.1:{state.api_port}")
     if state is None:
         raise typer.Exit(_NOT_RUNNING)
@@ -107,9 +111,8 @@ def logs(
 ) -> None:
     """The end of a process's log."""
     from nightmill.client.errors import BadInput
-    from nightmill.local.children import log_path
     from nightmill.local.home import Home as HomeFolder
-    from nightmill.local.home import default_root
+    from nightmill.local.home import default_root, log_path
 
     folder = HomeFolder(root=(home or default_root()).expanduser().absolute())
     path = log_path(folder, service.replace("-", "_"))
@@ -166,9 +169,13 @@ def service(
         from nightmill.api.run import run_api
 
         raise typer.Exit(run_api(settings))
-    from nightmill.kernel.runtime.process import run_service
+    from nightmill.kernel.runtime.process import SURROUNDINGS, run_service, stopped_by
 
-    raise typer.Exit(run_service(import_module(f"nightmill.{room}.run").build(settings), settings))
+    try:
+        built = import_module(f"nightmill.{room}.run").build(settings)
+    except SURROUNDINGS as error:
+        raise typer.Exit(stopped_by(error, settings.home)) from error
+    raise typer.Exit(run_service(built, settings))
 
 
 def provider_simulator(

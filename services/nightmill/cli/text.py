@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from nightmill.api.models import JobStatus, Spent
+from nightmill.api.models import JobStatus, Spent, Waiting
 from nightmill.client.progress import STOPPED, Progress
 from nightmill.kernel.domain.lifecycle import BatchState
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 _NANO = 1_000_000_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+_SOON_MS = 500
 _PUBLISHED = (BatchState.PUBLISHED, BatchState.PARTIAL_FAILED)
 
 EXIT_CODES = {
@@ -108,6 +109,7 @@ def progress_line(progress: Progress) -> str:
         parts.append(f"left {usd(status.budget_left_nano_usd)}")
     if progress.left_s is not None:
         parts.append(f"about {duration(progress.left_s)} to go")
+    parts += [f"waiting: {each.reason}" for each in status.waiting[:1]]
     return "  ".join(parts)
 
 
@@ -117,6 +119,7 @@ def summary(status: JobStatus, now_ms: int) -> str:
     lines = [f"{status.job_id}: {_headline(status)}"]
     if status.reason:
         lines.append(f"  reason    {status.reason}")
+    lines += [f"  waiting   {waiting_line(each, now_ms)}" for each in status.waiting]
     if status.planned is not None and status.state is not BatchState.REFUSED:
         ends = (
             f"{counts.accepted:,} accepted, {counts.rejected:,} rejected, "
@@ -135,11 +138,21 @@ def summary(status: JobStatus, now_ms: int) -> str:
             f"  tokens    {spent.input_tokens:,} in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out",
             f"  cost      {spent_cost(spent)}{_of_budget(status)}",
         ]
+    if status.ledger_behind:
+        behind = counted(status.ledger_behind, "record", "records")
+        lines.append(f"  ledger    behind by {behind}; cost, explain and sql lag, the job does not")
     lines.append(f"  time      {duration((_until_ms(status, now_ms) - status.submitted_at_ms) / 1000)}")
     if status.location is not None:
         which = "" if status.state in _PUBLISHED else f" (version {status.version}, published before)"
         lines.append(f"  results   {status.location}{which}")
     return printable("\n".join(lines))
+
+
+def waiting_line(waiting: Waiting, now_ms: int) -> str:
+    """What a job waits for, since when, and when it is tried again."""
+    again = "" if waiting.until_ms is None else f", tried again {_soon(waiting.until_ms - now_ms)}"
+    since = duration(max(0, now_ms - waiting.since_ms) / 1000)
+    return f"{waiting.service}: {waiting.reason} (for {since}{again})"
 
 
 def job_list(jobs: Sequence[JobStatus], now_ms: int) -> str:
@@ -186,6 +199,10 @@ def next_commands(status: JobStatus) -> list[str]:
             return []
         case _:
             return [f"nightmill status {job} --watch", f"nightmill cancel {job}"]
+
+
+def _soon(left_ms: int) -> str:
+    return f"in {duration(left_ms / 1000)}" if left_ms >= _SOON_MS else "now"
 
 
 def _until_ms(status: JobStatus, now_ms: int) -> int:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nightmill.local import kafka
-from nightmill.local.home import Home, is_marked_ready
+from nightmill.local.home import Home, is_marked_ready, log_path
 from nightmill.local.java import Java
 from nightmill.local.model_server import is_healthy
+from nightmill.local.shortage import why_ended
 from nightmill.local.supervision import BROKER, MODEL_SERVER
 from nightmill.local.supervisor import Child
 
@@ -19,11 +20,6 @@ _ROTATE_BYTES = 8 * 1024 * 1024
 _KEPT_LOGS = 3
 _TAIL_LETTERS = 1200
 _ANSWER_TIMEOUT_S = 0.5
-
-
-def log_path(home: Home, name: str) -> Path:
-    """Return the log of one process of the laptop: a service, `broker`, `model_server` or `supervisor`."""
-    return home.broker / "broker.log" if name == BROKER else home.logs / f"{name}.log"
 
 
 def log_tail(home: Home, name: str) -> str:
@@ -36,13 +32,14 @@ def log_tail(home: Home, name: str) -> str:
         return ""
 
 
-def broker_child(place: kafka.BrokerPlace, *, java: Java, jars: Sequence[Path]) -> Child:
+def broker_child(home: Home, place: kafka.BrokerPlace, *, java: Java, jars: Sequence[Path]) -> Child:
     """The Maven broker: ready when it answers; a restart uses the same ports, so that clients find it again."""
     return Child(
         name=BROKER,
         start=lambda: kafka.start_broker(place, java=java, jars=jars),
         is_ready=lambda _: kafka.answers(place.bootstrap, timeout_s=_ANSWER_TIMEOUT_S),
         grace_s=kafka.STOP_TIMEOUT_S,
+        why=lambda code: why_ended(home, BROKER, code),
         ended=lambda code: kafka.keep_class_archive(place, code),
     )
 
@@ -63,6 +60,7 @@ def service_child(home: Home, name: str, command: Sequence[str], environment: Ma
         name=name,
         start=lambda: start_logged(home, name, command, environment),
         is_ready=lambda process: is_marked_ready(home, name, process.pid),
+        why=lambda code: why_ended(home, name, code),
     )
 
 

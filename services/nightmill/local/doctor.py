@@ -19,12 +19,16 @@ from nightmill.local.java import find_java
 from nightmill.local.kafka import answers
 from nightmill.local.model_server import SETUP_REMEDY, find_model_file, server_is_installed
 from nightmill.local.ports import read_ports
-from nightmill.local.processes import port_is_free
-from nightmill.local.status import running_state
+from nightmill.local.processes import descriptor_limit, port_is_free
+from nightmill.local.shortage import LITTLE_BYTES, places
+from nightmill.local.status import ps, running_state
 from nightmill.provider_gateway.keys import KeyUnusable, read_key
 
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_FREE_BYTES = 2 * 1024**3
+#: of one process: the broker and the ledger open a few files for each partition and part, the gateway one for each call
+MINIMUM_DESCRIPTORS = 4096
+_MIB = 1024**2
 _GIB = 1024**3
 
 
@@ -59,7 +63,7 @@ def run_doctor(
     """
     checks = [check_python(sys.version_info[:2]), check_home(root)]
     home = Home(root=(root or default_root()).expanduser().absolute())
-    checks.append(check_disk(home.root))
+    checks += [check_disk(home.root), *check_folders(home), check_descriptors()]
     if kafka == "local":
         checks += [check_java(), check_jars()]
     checks.append(check_docker(needed=kafka == "docker"))
@@ -68,7 +72,7 @@ def run_doctor(
     if local_model:
         checks.append(check_local_model())
     checks += check_keys(pools, environment)
-    return [*checks, check_running(home)]
+    return [*checks, check_running(home), *check_processes(home)]
 
 
 def fatal_checks(checks: list[Check]) -> list[Check]:
@@ -96,13 +100,39 @@ def check_home(root: Path | None) -> Check:
 
 def check_disk(root: Path, *, minimum_bytes: int = MINIMUM_FREE_BYTES) -> Check:
     """The disk of the home has room."""
-    existing = next(folder for folder in (root, *root.parents) if folder.exists())
+    existing = _existing(root)
     free = shutil.disk_usage(existing).free
     detail = f"{free / _GIB:.1f} GiB free at {existing}"
     if free >= minimum_bytes:
         return Check(name="disk", ok=True, detail=detail)
     remedy = f"free {minimum_bytes / _GIB:.0f} GiB, or name a folder on another disk with --home"
     return Check(name="disk", ok=False, detail=detail, remedy=remedy, fatal=True)
+
+
+def check_folders(home: Home, *, minimum_bytes: int = LITTLE_BYTES) -> list[Check]:
+    """Folders of the home that lie on a disk of their own have room too. One check for each such disk."""
+    known = {_existing(home.root).stat().st_dev}
+    checks = []
+    for folder in places(home):
+        if not folder.exists() or folder.stat().st_dev in known:
+            continue
+        known.add(folder.stat().st_dev)
+        free = shutil.disk_usage(folder).free
+        detail = f"{free / _MIB:.1f} MiB free at {folder}"
+        remedy = f"free {minimum_bytes / _MIB:.0f} MiB there; what waits for it goes on by itself"
+        fine = free >= minimum_bytes
+        name = f"disk of {folder.name}"
+        checks.append(Check(name=name, ok=fine, detail=detail, remedy="" if fine else remedy, fatal=not fine))
+    return checks
+
+
+def check_descriptors(limit: int | None = None, *, minimum: int = MINIMUM_DESCRIPTORS) -> Check:
+    """Processes may open as many files and connections as they need; `limit` is asked of the system when None."""
+    allowed = descriptor_limit() if limit is None else limit
+    if allowed >= minimum:
+        return Check(name="open files", ok=True, detail=f"{allowed:,} allowed")
+    remedy = f"ulimit -n {minimum} before up, or provider calls and databases fail under load"
+    return Check(name="open files", ok=False, detail=f"only {allowed:,} allowed", remedy=remedy)
 
 
 def check_java() -> Check:
@@ -174,6 +204,22 @@ def check_keys(pools: Mapping[str, Pool], environment: Mapping[str, str]) -> lis
         else:
             checks.append(Check(name=f"pool {name}", ok=True, detail="has its key"))
     return checks
+
+
+def check_processes(home: Home) -> list[Check]:
+    """When the laptop is up: every process is ready, or why it last ended."""
+    if running_state(home) is None:
+        return []
+    waiting = [each for each in ps(home) if not each.ready]
+    remedy = "it is started again by itself; remove what is named"
+    return [
+        Check(name=each.name, ok=False, detail=f"not ready: {each.ended or 'it is starting'}", remedy=remedy)
+        for each in waiting
+    ]
+
+
+def _existing(root: Path) -> Path:
+    return next(folder for folder in (root, *root.parents) if folder.exists())
 
 
 def check_running(home: Home) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -12,9 +13,17 @@ import platformdirs
 
 from nightmill.local.errors import LaptopError
 from nightmill.local.processes import birth_of, try_lock
+from nightmill.local.supervision import BROKER
 
 _PRIVATE = 0o700
 _PROBE_BYTES = 4096
+_REMEDIES = {
+    errno.ENOSPC: "free space there, or name a folder on another disk with --home",
+    errno.EDQUOT: "free space there or raise the quota, or name a folder on another disk with --home",
+    errno.EROFS: "it lies on a read-only disk: name a folder that can be written with --home",
+    errno.ENOTDIR: "a file stands where a folder is wanted: name another folder with --home",
+    errno.EEXIST: "a file stands where a folder is wanted: name another folder with --home",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +85,11 @@ class Home:
         return self.run / f"{name}.pid"
 
 
+def log_path(home: Home, name: str) -> Path:
+    """Return the log of one process of the laptop: a service, `broker`, `model_server` or `supervisor`."""
+    return home.broker / "broker.log" if name == BROKER else home.logs / f"{name}.log"
+
+
 def default_root() -> Path:
     """Return the home that is used when none is named: `NIGHTMILL_HOME`, else the user's data folder."""
     return Path(os.environ.get("NIGHTMILL_HOME") or platformdirs.user_data_dir("nightmill", appauthor=False))
@@ -97,7 +111,7 @@ def open_home(root: Path | None = None) -> Home:
     except OSError as error:
         raise LaptopError(
             f"cannot write to the home folder {home.root}: {error.strerror}",
-            remedy="free space or fix its rights, or name another folder with --home",
+            remedy=_REMEDIES.get(error.errno or 0, "fix its rights, or name another folder with --home"),
         ) from error
     return home
 

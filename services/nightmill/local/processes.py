@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -73,6 +75,20 @@ def _wait_gone(marked: list[tuple[int, str | None]], patience_s: float) -> list[
             break
         time.sleep(_POLL_S)
     return left
+
+
+def descriptor_limit() -> int:
+    """Return how many files and connections a process that this one starts may open, after `raise_descriptor_limit`."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def raise_descriptor_limit(most: int) -> None:
+    """Let this process and those it starts open `most` files, or as many as the system allows without a person."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def free_port() -> int:

@@ -23,6 +23,8 @@ class ProcessState:
     ready: bool
     restarts: int
     since_ms: int
+    #: why its last life ended by itself; None when none did
+    ended: str | None = None
 
     @property
     def alive(self) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import FrameType
 
+from nightmill.local.errors import LaptopError
 from nightmill.local.home import Home, read_pid_file, write_pid_file
 from nightmill.local.processes import is_alive, stop_all
 from nightmill.local.status import ProcessState
@@ -37,7 +38,8 @@ class Child:
     """One process to keep alive.
 
     `start` starts it and returns at once; `is_ready` is asked often and must be quick; `grace_s` is how long it may
-    take to end after SIGTERM; `ended` is called with the exit code after each of its ends.
+    take to end after SIGTERM; `ended` is called with the exit code after each of its ends; `why` puts an end that
+    nobody asked for into words.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Child:
     is_ready: Callable[[subprocess.Popen[bytes]], bool]
     grace_s: float = GRACE_S
     ended: Callable[[int], None] = lambda _: None
+    why: Callable[[int], str] = lambda code: f"exit code {code}"
 
 
 class Outcome(StrEnum):
@@ -69,6 +72,7 @@ class _Slot:
     started_s: float = 0.0
     due_s: float = 0.0
     since_ms: int = 0
+    why: str | None = None
 
 
 class Supervisor:
@@ -79,6 +83,7 @@ class Supervisor:
         self._changed = changed
         self._slots: dict[str, _Slot] = {}
         self._waker: socket.socket | None = None
+        self._untold = False
         self.stopping = False
 
     @contextlib.contextmanager
@@ -118,9 +123,14 @@ class Supervisor:
                 ready=slot.ready,
                 restarts=max(0, slot.starts - 1),
                 since_ms=slot.since_ms,
+                ended=slot.why,
             )
             for name, slot in self._slots.items()
         )
+
+    def why(self, name: str) -> str | None:
+        """Return why the child's last life ended by itself; None when none did."""
+        return self._slots[name].why
 
     def not_ready(self) -> list[str]:
         """Return the names of the children that are not ready now."""
@@ -160,6 +170,8 @@ class Supervisor:
 
     def _tick(self) -> None:
         now_s = time.monotonic()
+        if self._untold:
+            self.tell()
         for slot in self._slots.values():
             if slot.process is None:
                 if now_s >= slot.due_s:
@@ -169,26 +181,45 @@ class Supervisor:
             elif not slot.ready and slot.child.is_ready(slot.process):
                 slot.ready = slot.was_ready = True
                 log.info("process ready", extra={"action": "process_ready", "child": slot.child.name})
-                self._changed()
+                self.tell()
 
     def _start(self, slot: _Slot) -> None:
-        slot.process = slot.child.start()
-        slot.birth = write_pid_file(self._home, slot.child.name, slot.process.pid)
         slot.starts += 1
         slot.started_s = time.monotonic()
         slot.since_ms = int(time.time() * _MS)
+        try:
+            slot.process = slot.child.start()
+            slot.birth = write_pid_file(self._home, slot.child.name, slot.process.pid)
+        except (OSError, LaptopError) as error:
+            self._start_failed(slot, error)
+            return
         extra = {"action": "process_started", "child": slot.child.name, "child_pid": slot.process.pid}
         log.info("process started", extra=extra)
-        self._changed()
+        self.tell()
+
+    def _start_failed(self, slot: _Slot, error: Exception) -> None:
+        """The disk or the system refused: no process without its pid file, or nobody could find it again."""
+        if slot.process is not None:
+            slot.process.kill()
+            slot.process.wait()
+            slot.process = None
+        slot.failures = failures_after(slot.failures, alive_s=0.0)
+        delay_s = restart_delay_s(slot.failures)
+        slot.due_s = time.monotonic() + delay_s
+        slot.why = f"could not be started: {error}"
+        extra = {"action": "process_not_started", "child": slot.child.name, "why": slot.why, "restart_in_s": delay_s}
+        log.warning("process not started", extra=extra)
+        self.tell()
 
     def _note_death(self, slot: _Slot, code: int, now_s: float) -> None:
         slot.failures = failures_after(slot.failures, alive_s=now_s - slot.started_s)
         delay_s = restart_delay_s(slot.failures)
         slot.due_s = now_s + delay_s
-        extra = {"action": "process_ended", "child": slot.child.name, "code": code, "restart_in_s": delay_s}
+        slot.why = slot.child.why(code)
+        extra = {"action": "process_ended", "child": slot.child.name, "why": slot.why, "restart_in_s": delay_s}
         log.warning("process ended", extra=extra)
         self._forget(slot, code)
-        self._changed()
+        self.tell()
 
     def _await_end(self, slot: _Slot, deadline: float) -> None:
         if slot.process is None:
@@ -200,14 +231,23 @@ class Supervisor:
             slot.process.kill()
             code = slot.process.wait()
         self._forget(slot, code)
-        self._changed()
+        self.tell()
+
+    def tell(self) -> None:
+        """Let the change be seen. A full disk does not end whoever keeps the others alive: it is told later."""
+        try:
+            self._changed()
+        except OSError:
+            self._untold = True
+        else:
+            self._untold = False
 
     def _forget(self, slot: _Slot, code: int) -> None:
         slot.process, slot.birth, slot.ready = None, None, False
         slot.since_ms = int(time.time() * _MS)
-        self._home.pid_file(slot.child.name).unlink(missing_ok=True)
-        self._home.ready_file(slot.child.name).unlink(missing_ok=True)
-        slot.child.ended(code)
+        with contextlib.suppress(OSError):
+            _clean(self._home, [slot.child.name])
+            slot.child.ended(code)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:

@@ -5,6 +5,7 @@ Detached is the same program in a session of its own: the caller follows run/sta
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,13 +22,13 @@ from nightmill.local.children import (
     rotate,
     service_child,
 )
-from nightmill.local.doctor import fatal_checks, run_doctor
+from nightmill.local.doctor import MINIMUM_DESCRIPTORS, fatal_checks, run_doctor
 from nightmill.local.errors import LaptopError
 from nightmill.local.home import Home, lock_home, open_home, read_pid_file, write_pid_file
 from nightmill.local.jars import cached_jars, resolve_jars
 from nightmill.local.java import find_java
 from nightmill.local.ports import API_PORT, BROKER_PORT, CONTROLLER_PORT, MODEL_PORT, choose_ports
-from nightmill.local.processes import LOOPBACK, birth_of, is_alive, stop_all
+from nightmill.local.processes import LOOPBACK, birth_of, is_alive, raise_descriptor_limit, stop_all
 from nightmill.local.status import LaptopState, read_state, running_state, write_state
 from nightmill.local.supervision import Phase
 from nightmill.local.supervisor import Outcome, Supervisor, stop_orphans
@@ -67,7 +68,8 @@ def foreground_command(options: UpOptions) -> Sequence[str]:
 
 def say(line: str) -> None:
     """Print one progress line at once."""
-    print(line, flush=True)
+    with contextlib.suppress(OSError):  # a log on a full disk
+        print(line, flush=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,8 @@ def down(root: Path | None = None, *, say: Callable[[str], None] = say) -> int:
 def _foreground(home: Home, options: UpOptions) -> int:
     lock = lock_home(home)
     try:
+        # the usual soft limit of 1,024 is less than the broker and many slots need
+        raise_descriptor_limit(MINIMUM_DESCRIPTORS)
         write_pid_file(home, _SUPERVISOR, os.getpid())
         if orphans := stop_orphans(home):
             options.say(f"stopped what an earlier supervisor left running: {', '.join(orphans)}")
@@ -212,7 +216,7 @@ class _Laptop:
                 outcome = self._start()
                 if outcome is Outcome.READY:
                     self._phase = Phase.READY
-                    self._write_state()
+                    self._supervisor.tell()
                     self._options.say(f"ready: Kafka at {self._bootstrap}, api at http://{LOOPBACK}:{self._api_port}")
                     self._supervisor.run_until_stopped()
                 elif outcome is Outcome.FAILED:
@@ -250,7 +254,7 @@ class _Laptop:
                     port=self._ports[BROKER_PORT],
                     controller_port=self._ports[CONTROLLER_PORT],
                 )
-                self._supervisor.add([broker_child(place, java=java, jars=jars)])
+                self._supervisor.add([broker_child(self._home, place, java=java, jars=jars)])
                 return self._supervisor.wait_ready(timeout_s=self._options.ready_timeout_s)
             case "docker":
                 docker.start_container(self._home.root, self._ports[BROKER_PORT])
@@ -274,11 +278,14 @@ class _Laptop:
 
     def _report_failure(self) -> None:
         for name in self._supervisor.not_ready():
-            print(f"{name} did not get ready; its log ends:\n{log_tail(self._home, name)}", file=sys.stderr, flush=True)
+            why = self._supervisor.why(name)
+            head = f"{name} did not get ready" + (f" ({why})" if why else "")
+            print(f"{head}; its log ends:\n{log_tail(self._home, name)}", file=sys.stderr, flush=True)
 
     def _stop(self) -> None:
         self._phase = Phase.STOPPING
-        self._write_state()
+        with contextlib.suppress(OSError):
+            self._write_state()
         self._options.say("stopping")
         self._supervisor.stop()
         if self._options.kafka == KAFKA_DOCKER:

@@ -24,8 +24,10 @@ from nightmill.kernel.runtime.service import (
     Index,
     Partition,
     Service,
+    Stall,
     Unavailable,
 )
+from nightmill.kernel.runtime.stalls import Waits
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import BlockReader
 from nightmill.kernel.wire.messages import (
@@ -96,8 +98,10 @@ class Planner(Service):
         self._releaser = Releaser(blobs, mark)
         self._blocks = BlockReader(blobs, cached_blocks=4)
         self._desks: dict[int, _Desk] = {}
+        self._waits = Waits()
 
     def on_close(self, number: int) -> None:
+        self._waits.over(number)
         self._releaser.forget(number)
         if desk := self._desks.pop(number, None):
             desk.freezer.close()
@@ -105,6 +109,9 @@ class Planner(Service):
     def close(self) -> None:
         for number in list(self._desks):
             self.on_close(number)
+
+    def stalls(self) -> Sequence[Stall]:
+        return self._waits.stalls()
 
     def busy(self) -> bool:
         return any(desk.busy for desk in self._desks.values())
@@ -179,13 +186,15 @@ class Planner(Service):
 
     def _plan_next(self, planning: Sequence[BatchPlanRow], desk: _Desk, part: Partition) -> Decision:
         """One step of one batch; the batches take turns."""
-        if not planning:
+        if not planning or self._waits.rests(part.number, "planning", part.now_ms):
             return NOTHING
         row = next((row for row in planning if row.batch_id > desk.last_turn), planning[0])
         desk.last_turn = row.batch_id
+        self._waits.over(part.number, "planning")
         try:
             return self._freeze(row, desk, part) if row.phase is PlanPhase.FREEZING else self._merge(row, desk, part)
         except Unavailable as error:
+            self._waits.met(part.number, "planning", error, part.now_ms)
             extra = {"action": "planning_waits", "batch": row.batch_id, "reason": str(error)}
             log.warning("planning waits", extra=extra)
             return NOTHING
@@ -214,6 +223,9 @@ class Planner(Service):
         return _end(sealed, blocks)
 
     def _release(self, releasing: Sequence[BatchPlanRow], part: Partition) -> Decision:
+        if self._waits.rests(part.number, "release", part.now_ms):
+            return NOTHING
+        self._waits.over(part.number, "release")
         lag = self._lag() if releasing else None
         if lag is None:
             return NOTHING
@@ -221,6 +233,7 @@ class Planner(Service):
             running, stopped = self._readable(releasing, part.now_ms)
             rows, admitted = self._releaser.release(running, lag, part.number, part.now_ms)
         except Unavailable as error:
+            self._waits.met(part.number, "release", error, part.now_ms)
             log.warning("release waits", extra={"action": "release_waits", "reason": str(error)})
             return NOTHING
         if not rows and not stopped:

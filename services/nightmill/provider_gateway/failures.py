@@ -67,6 +67,7 @@ class Signal(StrEnum):
     DOCUMENT_MISSING = "document_missing"
     CRASHED = "crashed"
     MOVED = "moved"
+    NO_DESCRIPTORS = "no_descriptors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,9 @@ ROWS: dict[Signal, Row] = {
     _S.PROMPT_UNRENDERABLE: Row(_C.BAD_INPUT, True, _NO, "the row can not be rendered"),
     _S.DOCUMENT_MISSING: Row(_C.INTERNAL, True, _NO, "a block or pipeline is not in the blob store"),
     _S.CRASHED: Row(_C.TRANSIENT, True, _MAYBE, "the gateway stopped while the call was under way", True),
+    _S.NO_DESCRIPTORS: Row(
+        _C.TRANSIENT, False, _NO, "the gateway has no file descriptor left for a connection; raise its ulimit -n"
+    ),
     _S.MOVED: Row(_C.TRANSIENT, True, _MAYBE, "the shard moved here while its calls were under way elsewhere", True),
 }
 
@@ -241,7 +245,7 @@ def outcome_unknown(of: Failure) -> bool:
 
 def never_left(of: Failure) -> bool:
     """Whether the failed call surely never reached the provider, so that it counts for none of its limits."""
-    return of.signal in (Signal.NOT_CONNECTED, Signal.PROXY_AUTHENTICATION)
+    return of.signal in (Signal.NOT_CONNECTED, Signal.PROXY_AUTHENTICATION, Signal.NO_DESCRIPTORS)
 
 
 def retry_after_ms(headers: Mapping[str, str], *, now_ms: int) -> int | None:

@@ -38,6 +38,7 @@ _PAUSES_MS: dict[Signal, tuple[int, int]] = {
     Signal.MODEL_LOADING: (1_000, 10_000),
     Signal.NOT_CONNECTED: (1_000, 30_000),
     Signal.PROXY_AUTHENTICATION: (1_000, 30_000),
+    Signal.NO_DESCRIPTORS: (1_000, 10_000),
 }
 _ACCOUNT_PAUSE_MS = (30_000, 600_000)
 

@@ -82,6 +82,7 @@ class LeaseHolder:
         self._epoch = epoch
         self._used = self._reserved = self._started = self._granted = self._reported = _NOTHING
         self._in_flight = self._slots = self._peak = 0
+        self._seen_ms = 0
         self._expires_at_ms = self._renew_at_ms = 0
         self._asks: list[_Ask] = []
         self._last: _Ask | None = None
@@ -221,7 +222,11 @@ class LeaseHolder:
         return _most(self._rate.ahead(WINDOW_MS), self._window.ahead(open_ms))
 
     def _observe(self, now_ms: int) -> None:
-        """Closes the window of the observed rate when its time is over."""
+        """Ends the lease when the clock was set back; closes the window of the observed rate when its time is over."""
+        if now_ms < self._seen_ms:
+            # how long the lease still lasts can not be told any more
+            self._expires_at_ms = min(self._expires_at_ms, now_ms)
+        self._seen_ms = now_ms
         age_ms = now_ms - self._window.since_ms
         if 0 <= age_ms < WINDOW_MS:
             return

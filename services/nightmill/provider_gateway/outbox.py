@@ -5,20 +5,26 @@ the call may have been made; no mark means that it was surely not. An answer sta
 it is committed. Every write is on disk when it returns, and one write carries all marks and answers that are at hand.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
+from nightmill.kernel.runtime.disk import DiskRefused, refusal
+from nightmill.kernel.runtime.service import Unavailable
+from nightmill.kernel.wire.codec import codecs
 from nightmill.kernel.wire.messages import AttemptAnswered
 from nightmill.provider_gateway.orders import attempt_key
 
+_REFUSED = "IO error"  #: how RocksDB begins what the disk did; anything else is a defect
 _MARK, _ANSWER = b"m/", b"n/"
 _BUFFER_BYTES = 16 << 20
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_CODEC = codecs()[AttemptAnswered]
+_PARTITION_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,35 +43,56 @@ class Outbox:
     """Marks and answers by attempt key. One process owns the folder; its threads may all use it."""
 
     def __init__(self, folder: Path) -> None:
-        """Open or create. Raises when another process holds the folder, or the disk refuses."""
+        """Open or create. Raises `DiskRefused` when another process holds the folder, or the disk refuses."""
         folder.mkdir(parents=True, exist_ok=True)
-        options = Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.set_write_buffer_size(_BUFFER_BYTES)
-        options.set_keep_log_file_num(2)
-        self._db = Rdict(str(folder), options)
+        self._folder = folder
+        self._db = _open(folder)
+        self._lock = threading.Lock()
+        self._unforgotten: set[str] = set()
         self._durable, self._lazy = WriteOptions(), WriteOptions()
         self._durable.sync = True
+        self.problem: str | None = None  #: why the last write failed; None when it went well
 
     def write(self, marks: Iterable[tuple[str, int]], answers: Iterable[Landed]) -> None:
-        """Store marks (attempt key, partition) and answers, durably and together. An answer replaces its mark."""
+        """Store marks (attempt key, partition) and answers, durably and together. An answer replaces its mark.
+
+        Raises `Unavailable` when the disk refuses: nothing of it counts as stored, write it again.
+        """
         batch = WriteBatch(raw_mode=True)
         for key, partition in marks:
             batch.put(_MARK + key.encode(), str(partition).encode())
         for landed in answers:
             key_bytes = landed.key.encode()
-            value = {"partition": landed.partition, "answered": landed.answered.to_avro()}
-            batch.put(_ANSWER + key_bytes, _ENCODER.encode(value).encode())
+            owner = landed.partition.to_bytes(_PARTITION_BYTES, "big")
+            batch.put(_ANSWER + key_bytes, owner + _CODEC.encode(landed.answered))
             batch.delete(_MARK + key_bytes)
-        self._db.write(batch, self._durable)
+        self._write(batch, self._durable)
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Delete marks and answers of attempts whose publication is committed. A crash may bring some of them back."""
+        """Delete marks and answers of attempts whose publication is committed. A crash may bring some of them back.
+
+        What a full disk does not let go of is deleted with the next keys.
+        """
+        self._unforgotten.update(keys)
         batch = WriteBatch(raw_mode=True)
-        for key in keys:
+        for key in self._unforgotten:
             batch.delete(_MARK + key.encode())
             batch.delete(_ANSWER + key.encode())
-        self._db.write(batch, self._lazy)
+        with suppress(Unavailable):
+            self._write(batch, self._lazy)
+            self._unforgotten.clear()
+
+    def leave_marks(self, marks: Mapping[str, int]) -> None:
+        """Delete the answers of these attempts (key → partition), and keep that they were sent.
+
+        A full disk keeps the answers as well: a restart publishes them once more.
+        """
+        batch = WriteBatch(raw_mode=True)
+        for key, partition in marks.items():
+            batch.put(_MARK + key.encode(), str(partition).encode())
+            batch.delete(_ANSWER + key.encode())
+        with suppress(Unavailable):
+            self._write(batch, self._lazy)
 
     def marks(self) -> dict[str, int]:
         """Attempts that were about to be sent and have no answer, with their partitions."""
@@ -76,7 +103,27 @@ class Outbox:
         return [_landed(value) for _, value in self._entries(_ANSWER)]
 
     def close(self) -> None:
-        self._db.close()
+        with suppress(Exception) if self.problem else nullcontext():
+            self._db.close()
+
+    def _write(self, batch: WriteBatch, options: WriteOptions) -> None:
+        with self._lock:
+            try:
+                if self.problem is not None:
+                    # after a failed write RocksDB takes no other one until it is opened again
+                    with suppress(Exception):
+                        self._db.close()
+                    self._db = _open(self._folder)
+                self._db.write(batch, options)
+            except DiskRefused as error:
+                self.problem = str(error)
+                raise Unavailable(self.problem) from error
+            except Exception as error:  # the binding has no class of its own for errors
+                if not str(error).startswith(_REFUSED):
+                    raise
+                self.problem = f"outbox in {refusal(self._folder, error)}"
+                raise Unavailable(self.problem) from error
+            self.problem = None
 
     def _entries(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         entries: Iterator[Any] = self._db.items(from_key=prefix)
@@ -86,6 +133,17 @@ class Outbox:
             yield key[len(prefix) :], value
 
 
+def _open(folder: Path) -> Rdict:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(_BUFFER_BYTES)
+    options.set_keep_log_file_num(2)
+    try:
+        return Rdict(str(folder), options)
+    except Exception as error:  # the binding has no class of its own for errors
+        raise DiskRefused(f"outbox in {refusal(folder, error)}") from error
+
+
 def _landed(value: bytes) -> Landed:
-    entry = json.loads(value)
-    return Landed(partition=entry["partition"], answered=AttemptAnswered.from_avro(entry["answered"]))
+    owner, answered = value[:_PARTITION_BYTES], value[_PARTITION_BYTES:]
+    return Landed(partition=int.from_bytes(owner, "big"), answered=_CODEC.decode(answered))

@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,12 +27,16 @@ from nightmill.kernel.runtime.service import (
     Index,
     Partition,
     Service,
+    Stall,
+    Unavailable,
     View,
     Wait,
 )
+from nightmill.kernel.runtime.stalls import Waits
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import (
     BatchControlled,
+    Failure,
     LeaseGranted,
     LeaseRequested,
     ShardDispatched,
@@ -103,6 +108,8 @@ class ProviderGateway(Service):
         self._desks: dict[int, Desk] = {}
         self._watch = PoolWatch()
         self._in_flight: dict[str, Lane] = {}  #: by attempt key, over all partitions
+        self._waits = Waits()
+        self._refused: dict[str, str] = {}  #: pools that were asked for and can not be used, and why
         self._undelivered = Undelivered(outbox)
         self._delivery = Delivery(self._undelivered, instance=instance, put_blob=blobs.put)
 
@@ -124,6 +131,7 @@ class ProviderGateway(Service):
             log.info("shards taken up", extra={"action": "shards_taken_up", "partition": part.number, **counts})
 
     def on_close(self, number: int) -> None:
+        self._waits.over(number)
         desk = self._desks.pop(number, None)
         if desk is None:
             return
@@ -191,7 +199,13 @@ class ProviderGateway(Service):
                     published.extend(keys)
                 case _:
                     continue
-        self._undelivered.forget(published)
+        self._undelivered.published(published, frozenset(self._desks))
+
+    def stalls(self) -> Sequence[Stall]:
+        refused = [Stall(subject=f"pool {pool}", pool=pool, reason=why) for pool, why in self._refused.items()]
+        full = self._undelivered.problem
+        known = [*self._watch.stalls(), *refused, *self._waits.stalls()]
+        return [*known, *([] if full is None else [Stall(subject="outbox", reason=full)])]
 
     def busy(self) -> bool:
         return bool(self._in_flight) or any(desk.ready or desk.limited for desk in self._desks.values())
@@ -257,6 +271,7 @@ class ProviderGateway(Service):
         access = self._pools.get(pool)
         reason = f"pool {pool} is not in pools.yaml" if access is None else access.unusable
         if access is None or reason is not None:
+            self._refused[pool] = f"pool {pool} can not be used: {reason}"
             found = failure(Signal.POOL_UNUSABLE, detail=reason)
             desk.ready.append(refused(order, found, now_ms=order.shard.dispatched_at_ms))
             return
@@ -286,13 +301,16 @@ class ProviderGateway(Service):
         asks: list[LeaseRequested] = []
         permits: dict[str, Permit] = {}
         desk.limited = False
+        self._waits.over(desk.number)
         for pool, lane in desk.lanes.items():
             health = self._watch.health(pool)
             slots = lane.slots(health, now_ms)
             if lane.must_take_back(slots, now_ms):
                 self._take_back(lane)
             left = STARTS_PER_STEP - len(calls)
-            taken = lane.take(self._renderer.call, self._view(), slots=slots, limit=left, now_ms=now_ms)
+            taken = lane.take(
+                partial(self._render, desk.number, now_ms), self._view(), slots=slots, limit=left, now_ms=now_ms
+            )
             calls.extend(taken.calls)
             desk.ready.extend(taken.ended)
             desk.limited = desk.limited or taken.limited
@@ -305,6 +323,13 @@ class ProviderGateway(Service):
         if permits:
             self._caller.permit(permits)
         return calls, asks
+
+    def _render(self, partition: int, now_ms: int, order: Order, access: PoolAccess, lane: str) -> Call | Failure:
+        try:
+            return self._renderer.call(order, access, lane)
+        except Unavailable as error:
+            self._waits.met(partition, "documents", error, now_ms)
+            raise
 
     def _take_back(self, lane: Lane) -> None:
         """A lane that may not start anything keeps nothing waiting at the HTTP side: lease and cancel stay in force."""

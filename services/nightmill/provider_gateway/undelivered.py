@@ -22,6 +22,11 @@ class Undelivered:
         self._landed = {landed.key: landed for landed in outbox.answers()}
         self._strays: dict[str, int | None] = dict.fromkeys(self._landed)  #: since when their partition is missed
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be written at the moment."""
+        return self._outbox.problem
+
     def land(self, landed: Landed, *, stray_since_ms: int | None) -> None:
         """Take an answer in that is in the outbox; `stray_since_ms` when its partition is not open here."""
         self._landed[landed.key] = landed
@@ -59,6 +64,25 @@ class Undelivered:
                 self._strays[key] = now_ms
             elif now_ms - since_ms >= STRAY_GRACE_MS:
                 yield self._landed[key].answered
+
+    def published(self, keys: Sequence[str], open_partitions: frozenset[int]) -> None:
+        """These attempts' answers are committed.
+
+        Of a stray it is kept that it was sent: its shard may come back here with that attempt still open, and an
+        attempt of which nothing is known is sent again.
+        """
+        strays = {
+            key: self._landed[key].partition
+            for key in keys
+            if key in self._landed and self._landed[key].partition not in open_partitions
+        }
+        self.forget([key for key in keys if key not in strays])
+        for key in strays:
+            del self._landed[key]
+            self._strays.pop(key, None)
+        self._marked.update(strays)
+        if strays:
+            self._outbox.leave_marks(strays)
 
     def forget(self, keys: Sequence[str]) -> None:
         """These attempts are over: nothing of them need survive a crash."""

@@ -20,6 +20,8 @@ from nightmill.publisher.effects import Effect
 from nightmill.publisher.targets import Targets
 from nightmill.publisher.targets.port import Target
 
+_GIVEN_UP_MS = 30_000
+
 INDEXES = (
     Index(name="open", row=PublicationRow, key=lambda row: None if row.state in ENDED_BATCH else row.batch_id.encode()),
     Index(name="intent", row=DatasetRow, key=lambda row: None if row.intent is None else row.dataset_id.encode()),
@@ -49,6 +51,7 @@ class Desk:
     fresh_intents: set[str] = field(default_factory=set)  #: of these, not yet committed
     flights: dict[str, "Future[Any] | None"] = field(default_factory=dict)  #: effects by key; None until started
     not_before_ms: dict[str, int] = field(default_factory=dict)  #: effects that wait after an outage
+    waits: dict[str, str] = field(default_factory=dict)  #: why, of these and of decisions
     datasets: dict[str, DatasetRow] = field(default_factory=dict)
     sends: list[Message] = field(default_factory=list)
     puts: list[Message] = field(default_factory=list)
@@ -135,6 +138,23 @@ class Desk:
         """Start an effect after the commit of what is being decided."""
         self.flights[effect.key] = None
         self.effects.append(effect)
+
+    def effect_waits(self, key: str, reason: str, retry_ms: int) -> None:
+        """The place of an effect is away: it is started again later."""
+        self.not_before_ms[key] = self.part.now_ms + retry_ms
+        self.waits[key] = reason
+
+    def waiting(self) -> Iterator[tuple[str, str]]:
+        """What waits, and why. An effect that nobody tries any more, of a batch that was cancelled, does not."""
+        for key, reason in self.waits.items():
+            due_ms = self.not_before_ms.get(key)
+            if due_ms is None or self.part.now_ms - due_ms < _GIVEN_UP_MS:
+                yield key, reason
+
+    def effect_done(self, key: str) -> None:
+        """It went well at last."""
+        self.not_before_ms.pop(key, None)
+        self.waits.pop(key, None)
 
     def landed(self) -> Iterator[tuple[str, "Future[Any]"]]:
         """Effects that ended since the last time."""

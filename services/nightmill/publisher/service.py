@@ -14,7 +14,15 @@ from typing import cast
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.runtime.observe import metrics
-from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, Unavailable
+from nightmill.kernel.runtime.service import (
+    NOTHING,
+    ContractViolation,
+    Decision,
+    Partition,
+    Service,
+    Stall,
+    Unavailable,
+)
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import PipelineReader
 from nightmill.kernel.wire.messages import (
@@ -39,6 +47,8 @@ from nightmill.publisher.targets import Targets
 
 log = logging.getLogger(__name__)
 
+_DECISION = "decision"
+
 
 class Publisher(Service):
     """Owns publication-state, accounting, part and dataset-state."""
@@ -62,6 +72,7 @@ class Publisher(Service):
 
     def on_tick(self, part: Partition) -> Decision:
         desk = self._desks[part.number]
+        desk.waits.pop(_DECISION, None)
         try:
             for key, future in desk.landed():
                 land(desk, key, future)
@@ -72,6 +83,7 @@ class Publisher(Service):
             plan_effects(desk)
         except Unavailable as error:
             # a pipeline could not be read; what was not decided stays marked and is decided at a later tick
+            desk.waits[_DECISION] = str(error)
             log.warning("decision waits", extra={"action": "decision_waits", "reason": str(error)})
         return desk.decision()
 
@@ -105,6 +117,9 @@ class Publisher(Service):
             desk = self._desks.get(effect.partition)
             if desk is not None:
                 desk.flights[effect.key] = self._executor.submit(effect.run)
+
+    def stalls(self) -> Sequence[Stall]:
+        return [Stall(subject=key, reason=why) for desk in self._desks.values() for key, why in desk.waiting()]
 
     def busy(self) -> bool:
         return any(desk.flights for desk in self._desks.values())

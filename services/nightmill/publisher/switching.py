@@ -128,9 +128,10 @@ def land(desk: Desk, key: str, future: "Future[Result]") -> None:
     try:
         result = future.result()
     except Unavailable as error:
-        desk.not_before_ms[key] = desk.part.now_ms + _RETRY_MS
+        desk.effect_waits(key, str(error), _RETRY_MS)
         log.warning("effect waits", extra={"action": "effect_waits", "effect": key, "reason": str(error)})
         return
+    desk.effect_done(key)
     match result:
         case Published() | Overtaken() | Incomplete():
             _switched(desk, key.removeprefix("switch/"), result)

@@ -1,8 +1,8 @@
 """The rate governor: answers every ask of a holder with what it may start, out of the pool's levels.
 
 One partition owns a pool, so one process decides on it. The answer and the levels commit together: a grant that a
-holder sees has been charged. The clock is this process's own; a row that this process did not write is taken over as
-if no time had passed since.
+holder sees has been charged. The clock is this process's own; a row that this process did not write, or wrote before
+its clock jumped, is taken over as if no time had passed since.
 """
 
 import logging
@@ -18,6 +18,9 @@ from nightmill.rate_governor.waiting import Waiting, remembered
 
 log = logging.getLogger(__name__)
 
+#: steps are at most half a second apart; more than this was a clock that was set, or a process that stood still
+_JUMP_MS = 5_000
+
 
 @dataclass(slots=True)
 class _Memory:
@@ -25,6 +28,7 @@ class _Memory:
 
     written: dict[str, LeaseStateRow] = field(default_factory=dict)
     waiting: dict[str, dict[str, Waiting]] = field(default_factory=dict)
+    seen_ms: int | None = None  #: time of the step before
 
 
 class RateGovernor(Service):
@@ -50,7 +54,7 @@ class RateGovernor(Service):
                 f"lease-requested of holder {ask.holder}: pool {ask.pool!r} is not in pools.yaml of the rate governor; "
                 "give all services the same config folder and restart them"
             )
-        memory = self._memory.setdefault(part.number, _Memory())
+        memory = self._remembered(part)
         before = self._state(ask.pool, part, terms) or fresh(ask.pool, part.now_ms)
         waiting = memory.waiting.setdefault(ask.pool, {})
         answer = grant(before, ask, part.now_ms, terms, waiting)
@@ -72,7 +76,7 @@ class RateGovernor(Service):
         return Decision(put=list(self._ended(part)))
 
     def _ended(self, part: Partition) -> Iterator[LeaseStateRow]:
-        memory = self._memory.setdefault(part.number, _Memory())
+        memory = self._remembered(part)
         for row in list(part.table(LeaseStateRow).prefix("")):
             terms = self._terms.get(row.pool)
             if terms is None or not row.holders:
@@ -84,6 +88,18 @@ class RateGovernor(Service):
             memory.written[row.pool] = state
             yield state
             self._forget(memory, before, state)
+
+    def _remembered(self, part: Partition) -> _Memory:
+        """The memory of a partition. A clock that jumped says nothing of how much time has passed for the holders:
+        every row is taken over again, as if none had."""
+        memory = self._memory.setdefault(part.number, _Memory())
+        if memory.seen_ms is not None and not 0 <= part.now_ms - memory.seen_ms <= _JUMP_MS:
+            jump_ms = part.now_ms - memory.seen_ms
+            log.warning("clock jumped", extra={"action": "clock_jumped", "jump_ms": jump_ms, "partition": part.number})
+            memory.written.clear()
+            memory.waiting.clear()
+        memory.seen_ms = part.now_ms
+        return memory
 
     def _forget(self, memory: _Memory, before: LeaseStateRow, state: LeaseStateRow) -> None:
         gone = _lives(before) - _lives(state)

@@ -133,7 +133,7 @@ BlobStore(sys.argv[1]).put_stream(chunks())
 def test_a_disk_that_refuses_makes_the_store_unavailable(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_bytes(b"a file where the folder should be")
     blobs = BlobStore(str(tmp_path / "blobs"))
-    with pytest.raises(Unavailable, match=r"blob store .*; free space or fix the disk"):
+    with pytest.raises(Unavailable, match=r"blob store .*: Not a directory; [\d,]+ bytes are free there: mend the disk"):
         blobs.put(b"abc")
 
 

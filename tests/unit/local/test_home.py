@@ -16,10 +16,10 @@ import yaml
 from nightmill.kernel.domain.settings import KeySource, Pool, PoolLimits
 from nightmill.local import doctor
 from nightmill.local.assets import kafka_folder
-from nightmill.local.children import log_path, log_tail, rotate
+from nightmill.local.children import log_tail, rotate
 from nightmill.local.docker import compose_command, compose_file
 from nightmill.local.errors import LaptopError
-from nightmill.local.home import default_root, lock_home, open_home, read_pid_file, write_pid_file
+from nightmill.local.home import default_root, lock_home, log_path, open_home, read_pid_file, write_pid_file
 from nightmill.local.java import find_java, parse_major
 from nightmill.local.kafka import BrokerPlace, answers, render_settings
 from nightmill.local.ports import choose_ports, read_ports
@@ -241,9 +241,11 @@ def test_the_doctor_names_problem_and_remedy(tmp_path: Path) -> None:
 
 def test_the_doctor_checks_what_this_start_needs(tmp_path: Path) -> None:
     external = [check.name for check in doctor.run_doctor(tmp_path, kafka="h:1", embedded_ledger=False)]
-    assert external == ["python", "home", "disk", "docker", "ports"]
+    assert external == ["python", "home", "disk", "open files", "docker", "ports"]
     everything = [check.name for check in doctor.run_doctor(tmp_path, local_model=True)]
-    assert everything == ["python", "home", "disk", "java", "kafka jars", "docker", "ledger", "local model", "ports"]
+    assert everything == [
+        *("python", "home", "disk", "open files", "java", "kafka jars", "docker", "ledger", "local model", "ports")
+    ]
 
 
 def test_the_doctor_lists_pools_without_a_key(tmp_path: Path) -> None:

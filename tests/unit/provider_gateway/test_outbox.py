@@ -91,3 +91,38 @@ def test_killed_at_each_point_of_a_call(tmp_path: Path, until: str, state: Attem
     assert [(a.state, a.ordinal, a.late) for a in sent] == [(state, 1, False)] * 2
     assert (stage.outbox.marks(), stage.outbox.answers()) == ({}, [])
     stage.close()
+
+
+REFUSED = """
+import resource, signal, sys
+from pathlib import Path
+from nightmill.kernel.runtime.service import Unavailable
+from nightmill.provider_gateway.outbox import Outbox
+outbox = Outbox(Path(sys.argv[1]))
+outbox.write([("before", 1)], [])
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+for _ in range(2):
+    try:
+        outbox.write([("during", 1)], [])
+    except Unavailable as error:
+        print(error)
+outbox.forget(["before"])
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+outbox.write([("after", 1)], [])
+print(outbox.problem, sorted(outbox.marks()))
+outbox.forget([])
+print(sorted(outbox.marks()))
+outbox.close()
+"""
+
+
+def test_a_full_disk_is_waited_out_and_nothing_that_was_stored_is_lost(tmp_path: Path) -> None:
+    """M4, E11: RocksDB takes no write after a failed one; the outbox opens it again when there is room."""
+    command = [sys.executable, "-c", REFUSED, str(tmp_path / "outbox")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *refused, went_on, forgotten = done.stdout.splitlines()
+    assert len(refused) == 2
+    assert all(line.startswith(f"outbox in {tmp_path / 'outbox'}: ") for line in refused)
+    assert went_on == "None ['after', 'before']"
+    assert forgotten == "['after']"

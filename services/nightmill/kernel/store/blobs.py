@@ -11,11 +11,13 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
 
 from nightmill.kernel.domain.ids import digest
+from nightmill.kernel.runtime.disk import refusal
 from nightmill.kernel.runtime.service import Unavailable
 
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -82,12 +84,14 @@ class BlobStore:
         return json.loads(zlib.decompress(self.get(name)))
 
     def open(self, name: str) -> BinaryIO:
-        """The blob as a seekable file. Raises `BlobMissing`."""
+        """The blob as a seekable file. Raises `BlobMissing`, `Unavailable`."""
         try:
             file: BinaryIO = self._fs.open(self._path(name), "rb")
             return file
         except FileNotFoundError as error:
             raise BlobMissing(f"blob {name} is not in {self._root}") from error
+        except OSError as error:
+            raise self._unavailable(error) from error
 
     def delete(self, name: str) -> None:
         if self.exists(name):
@@ -112,7 +116,9 @@ class BlobStore:
             raise
 
     def _unavailable(self, error: OSError) -> Unavailable:
-        return Unavailable(f"blob store {self._root}: {error.strerror or error}; free space or fix the disk")
+        if self._local:
+            return Unavailable(f"blob store {refusal(Path(self._root), error)}")
+        return Unavailable(f"blob store {self._root}: {error.strerror or error}; mend the store")
 
     def _sync(self, file: Any) -> None:
         file.flush()

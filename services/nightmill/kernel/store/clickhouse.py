@@ -29,10 +29,16 @@ from nightmill.kernel.store.columns import Table, arrow_stream
 
 _NAME = re.compile(r"^[a-z0-9_]{1,63}$")
 _CODE = re.compile(r"Code: (\d+)")
+_ERRNO = re.compile(r"\[Errno \d+\] ([A-Za-z ]+)")
 #: engine errors that pass when something outside changes: time, load, memory, disk, network, keeper, read-only tables.
 #: https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp, 2026-11
 _PASSING = frozenset({159, 160, 202, 209, 210, 236, 241, 242, 243, 252, 279, 319, 425, 439, 745, 999})
+_DISK_SIGNS = ("No space left on device", "Too many open files", "File too large")
 _READONLY = 164
+_NOT_ENOUGH_SPACE = 243
+#: what keeps rows from being stored: files and folders that can not be written, space, memory, parts, system errors
+_REFUSALS = frozenset({74, 75, 76, 77, 88, 210, 236, 241, 243, 252, 425, 439, 481, 999, 1001, 1002})
+_LONGEST_WORDS = 300
 _CONNECT_TIMEOUT_S = 2
 #: shorter than the 10 s of the transaction in which the rows are staged
 _INSERT_TIMEOUT_S = 6
@@ -86,6 +92,7 @@ class EmbeddedForm:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock")
         self._chdb = chdb
+        self._where = f"embedded in {folder}"
         data, config = folder.resolve() / "data", folder.resolve() / "engine.xml"
         template = resource("deploy", "clickhouse", "embedded.xml").read_text(encoding="utf-8")
         users = resource("deploy", "clickhouse", "embedded-users.xml").resolve()
@@ -103,14 +110,15 @@ class EmbeddedForm:
                 "or did this process open another one before?"
             ) from error
         self._writing: str | None = None
+        self._refusals = self._count_refusals()[0]
 
     def command(self, sql: str, database: str | None) -> None:
-        with _mapped_writes():
+        with _mapped_writes(self._where):
             self._client.database = database
             self._client.command(sql)
 
     def insert(self, table: Table, block: bytes, database: str) -> None:
-        with _mapped_writes():
+        with _mapped_writes(self._where):
             if self._writing != database:
                 self._writer.query(f"USE `{database}`")
                 self._writing = database
@@ -118,12 +126,34 @@ class EmbeddedForm:
             with self._writer.send_insert(statement, "ArrowStream") as into:
                 into.append(block)
                 into.finish()
+            self._check_stored()
+
+    def _check_stored(self) -> None:
+        """Raise `Unavailable` when the engine met a refusal since the last look.
+
+        Its streamed INSERT says that rows were written although the disk refused them; only the engine's own count of
+        errors tells. An error of something else costs a repeat of the insert, which stores nothing twice.
+        """
+        count, message = self._count_refusals()
+        if count != self._refusals:
+            self._refusals = count
+            remedy = "; free space there" if "space" in message else ""
+            raise Unavailable(f"ClickHouse ({self._where}) does not take rows: {message}{remedy}")
+
+    def _count_refusals(self) -> tuple[int, str]:
+        answer = self._writer.query(
+            "SELECT toString(sum(value)), argMax(last_error_message, last_error_time) FROM system.errors "
+            f"WHERE code IN ({', '.join(map(str, sorted(_REFUSALS)))})",
+            "TabSeparated",
+        )
+        count, _, message = answer.bytes().decode().strip("\n").partition("\t")
+        return int(count), message[:_LONGEST_WORDS]
 
     def read(
         self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, Any], database: str, fmt: str | None
     ) -> bytes:
         # a handle for each query: settings cannot leak, and readonly cannot be taken back
-        with _mapped_reads():
+        with _mapped_reads(self._where):
             handle = self._chdb.connect(self._address)
             try:
                 bound, named = bind_query(sql, dict(parameters) or None, UTC)
@@ -306,17 +336,17 @@ def _lock(path: Path) -> int:
 
 
 @contextmanager
-def _mapped_writes(where: str = "the embedded engine") -> Iterator[None]:
+def _mapped_writes(where: str) -> Iterator[None]:
     try:
         yield
     except (ClickHouseError, RuntimeError) as error:
-        if _code(error) in _PASSING or (isinstance(error, OperationalError) and _code(error) == 0):
-            raise Unavailable(f"ClickHouse ({where}) does not take rows: {_line(error)}") from error
+        if _passes(error):
+            raise Unavailable(f"ClickHouse ({where}) does not take rows: {_line(error)}{_remedy(error)}") from error
         raise StoreError(f"ClickHouse ({where}) refused: {_line(error)}") from error
 
 
 @contextmanager
-def _mapped_reads(where: str = "the embedded engine") -> Iterator[None]:
+def _mapped_reads(where: str) -> Iterator[None]:
     try:
         yield
     except (ClickHouseError, RuntimeError) as error:
@@ -325,13 +355,27 @@ def _mapped_reads(where: str = "the embedded engine") -> Iterator[None]:
         raise QueryFailed(_line(error), _code(error)) from error
 
 
+def _passes(error: Exception) -> bool:
+    if _code(error) in _PASSING or (isinstance(error, OperationalError) and _code(error) == 0):
+        return True
+    # the engine says so under the code of whatever it was doing
+    return any(sign in str(error) for sign in _DISK_SIGNS)
+
+
+def _remedy(error: Exception) -> str:
+    return "; free space there" if _code(error) == _NOT_ENOUGH_SPACE or _DISK_SIGNS[0] in str(error) else ""
+
+
 def _code(error: Exception) -> int:
     found = _CODE.search(str(error))
     return int(found.group(1)) if found else 0
 
 
 def _line(error: Exception) -> str:
-    """The engine's words without its stack, address and version."""
+    """The engine's words without its stack, address and version; of a broken connection the system's alone."""
+    broken = _ERRNO.search(str(error))
+    if broken is not None and _code(error) == 0:
+        return broken.group(1)
     text = str(error).rpartition("DB::Exception:")[2]
     return re.sub(r"\s+", " ", text.split("(version", maxsplit=1)[0]).strip()[:500]
 
