@@ -1,23 +1,25 @@
 """How fast a pool answers, as judgements show it: where no rate is configured, three seconds of it may be under way.
 
 A pool's slots say how many calls run at once, not how many a second: an instant provider would wait for the six
-commits between two shards. What is allowed grows with real progress only, and falls when answers fail to come.
+commits between two shards. What is allowed grows with real progress only, and falls when answers fail to come. They
+come in bursts, one for each commit on their way, so the best of the last windows counts.
 """
 
-from collections import Counter
+from collections import Counter, deque
 
 _WINDOW_MS = 1_000
+_WINDOWS = 3
 _AHEAD_S = 3
 _MOST_OUTSTANDING = 20_000  #: per pool and partition, so that cancel and order stay in force
 
 
 class AnswerRate:
-    """Judgements a second by pool, over the last whole window."""
+    """Judgements a second by pool, over each of the last whole windows."""
 
     def __init__(self) -> None:
         self._since_ms = 0
         self._now: Counter[str] = Counter()
-        self._before: Counter[str] = Counter()
+        self._before: deque[Counter[str]] = deque(maxlen=_WINDOWS)
 
     def answered(self, pool: str) -> None:
         """One dispatched item of the pool came back."""
@@ -28,10 +30,11 @@ class AnswerRate:
         passed_ms = now_ms - self._since_ms
         if passed_ms >= _WINDOW_MS:
             windows = passed_ms / _WINDOW_MS
-            self._before = Counter({pool: int(count / windows) for pool, count in self._now.items()})
+            self._before.append(Counter({pool: int(count / windows) for pool, count in self._now.items()}))
             self._now = Counter()
             self._since_ms = now_ms
 
     def most_outstanding(self, pool: str, configured: int) -> int:
         """What may be under way: the configured limit, or three seconds of the rate that was seen, if that is more."""
-        return max(configured, min(_AHEAD_S * self._before[pool], _MOST_OUTSTANDING))
+        seen = max((window[pool] for window in self._before), default=0)
+        return max(configured, min(_AHEAD_S * seen, _MOST_OUTSTANDING))
