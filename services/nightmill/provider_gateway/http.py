@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
+import uvloop
 from aiohttp.http_exceptions import ContentEncodingError
 
 from nightmill.kernel.domain.failures import FailureClass
@@ -102,7 +103,7 @@ class HttpCaller:
         self._writing = self._closing = False
         self._disk = ThreadPoolExecutor(1, "outbox")
         self._blobs = ThreadPoolExecutor(4, "long-outputs")
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="provider-calls", daemon=True)
         self._thread.start()

@@ -59,8 +59,12 @@ class Lane:
         return Permit(slots=slots, until_ms=self._until_ms)
 
     def must_take_back(self, slots: int, now_ms: int) -> bool:
-        """The calls that are handed over and not begun may not start now, or not under the reservation they have."""
-        return bool(self._handed_over) and (slots == 0 or now_ms >= self._until_ms)
+        """What is handed over and not begun may not start now, or not under the reservation it has.
+
+        The caller may hold calls that this lane knows nothing of: they came back to it, unsent, after their partition
+        was closed, and it was opened here again.
+        """
+        return slots == 0 or now_ms >= self._until_ms
 
     def take_back(self, calls: Sequence[Call]) -> None:
         """Calls that were handed over and not begun: first in the queue again, their reservations free."""

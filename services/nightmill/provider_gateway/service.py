@@ -253,6 +253,9 @@ class ProviderGateway(Service):
                 desk.elsewhere.append((desk.opened_at_ms + _LEASE_END_MS + deadline_ms, order))
             case Known.NOT_SENT:
                 self._queue(desk, order)
+            case Known.UNDER_WAY if order.shard.pool in self._pools:
+                # it may still come back unsent, and then it is the lane that takes it up
+                desk.lane(self._pools[order.shard.pool], self._instance)
         return known
 
     def _forget_closed(self, desk: Desk, part: Partition) -> None:
@@ -306,7 +309,7 @@ class ProviderGateway(Service):
             health = self._watch.health(pool)
             slots = lane.slots(health, now_ms)
             if lane.must_take_back(slots, now_ms):
-                self._take_back(lane)
+                self._take_back(desk, lane)
             left = STARTS_PER_STEP - len(calls)
             taken = lane.take(
                 partial(self._render, desk.number, now_ms), self._view(), slots=slots, limit=left, now_ms=now_ms
@@ -331,12 +334,12 @@ class ProviderGateway(Service):
             self._waits.met(partition, "documents", error, now_ms)
             raise
 
-    def _take_back(self, lane: Lane) -> None:
+    def _take_back(self, desk: Desk, lane: Lane) -> None:
         """A lane that may not start anything keeps nothing waiting at the HTTP side: lease and cancel stay in force."""
         calls = self._caller.withdraw(lane.name)
         for call in calls:
             self._in_flight.pop(call.order.key, None)
-        lane.take_back(calls)
+        lane.take_back([call for call in calls if desk.book.is_open(call.order.shard.shard_id, call.order.key)])
 
     # -- housekeeping
 

@@ -12,6 +12,7 @@ import signal
 import time
 from pathlib import Path
 
+import uvloop
 import yaml
 from aiohttp import web
 
@@ -38,7 +39,7 @@ def run_simulator(*, host: str, port: int, scenario: Path | None, port_file: Pat
         wanted = load_scenario(scenario)
     except ScenarioError as exc:
         raise CannotStart(str(exc)) from exc
-    asyncio.run(_serve(wanted, host=host, port=port, port_file=port_file))
+    uvloop.run(_serve(wanted, host=host, port=port, port_file=port_file))
 
 
 def load_scenario(path: Path | None) -> Scenario:

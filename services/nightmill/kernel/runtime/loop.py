@@ -1,8 +1,8 @@
 """The loop that runs a service: poll → decode → handle → commit {messages, rows, input positions} → fold → effects.
 
-One transaction is filled for `commit_every_ms` or `commit_messages`, whichever comes first, and commits sooner when the
-input is idle (`Pace`): a commit costs the broker 5-13 ms of CPU whatever its size. It always carries the positions of all
-owned partitions under the group's generation, ticks included, so that whatever a zombie decides is fenced.
+One transaction is filled for `commit_every_ms` or `commit_messages`, whichever comes first, and commits sooner when
+the input is idle (`Pace`): a commit costs the broker 5-13 ms of CPU whatever its size. It always carries the positions
+of all owned partitions under the group's generation, ticks included, so that whatever a zombie decides is fenced.
 """
 
 import logging
@@ -233,7 +233,7 @@ class Loop:
         self._suspect.handled()
         self._owned.positions[record.place] = record.offset + 1
         self._open.handled.append(record)
-        if apart:
+        if apart or self._open.size >= self._pace.commit_messages:
             self._commit(part.now_ms)
 
     def _hold(self, part: OwnedPartition, record: Record) -> None:
