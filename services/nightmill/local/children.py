@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from nightmill.local import kafka
@@ -20,6 +21,9 @@ _ROTATE_BYTES = 8 * 1024 * 1024
 _KEPT_LOGS = 3
 _TAIL_LETTERS = 1200
 _ANSWER_TIMEOUT_S = 0.5
+#: an idle slot of a provider is lost, and so is one whose lease comes late
+_PROMPT = frozenset({"provider_gateway", "rate_governor"})
+_NICE = 5  #: all others catch up
 
 
 def log_tail(home: Home, name: str) -> str:
@@ -58,10 +62,20 @@ def service_child(home: Home, name: str, command: Sequence[str], environment: Ma
     """One service: ready when its process has written its own pid into its ready file (`home.mark_ready`)."""
     return Child(
         name=name,
-        start=lambda: start_logged(home, name, command, environment),
+        start=lambda: _start_service(home, name, command, environment),
         is_ready=lambda process: is_marked_ready(home, name, process.pid),
         why=lambda code: why_ended(home, name, code),
     )
+
+
+def _start_service(
+    home: Home, name: str, command: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    process = start_logged(home, name, command, environment)
+    if name not in _PROMPT:
+        with suppress(ProcessLookupError):  # it has ended already, and the supervisor will see that
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+    return process
 
 
 def start_logged(

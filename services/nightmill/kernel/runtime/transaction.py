@@ -15,7 +15,7 @@ class Pace:
     """
 
     poll_records: int = 500
-    commit_gap_ms: int = 250
+    commit_gap_ms: int = 100
     commit_every_ms: int = 500
     commit_messages: int = 5_000
 
