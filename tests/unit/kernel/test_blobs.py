@@ -133,7 +133,8 @@ BlobStore(sys.argv[1]).put_stream(chunks())
 def test_a_disk_that_refuses_makes_the_store_unavailable(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_bytes(b"a file where the folder should be")
     blobs = BlobStore(str(tmp_path / "blobs"))
-    with pytest.raises(Unavailable, match=r"blob store .*: Not a directory; [\d,]+ bytes are free there: mend the disk"):
+    told = r"blob store .*: Not a directory; [\d,]+ bytes are free there: mend the disk"
+    with pytest.raises(Unavailable, match=told):
         blobs.put(b"abc")
 
 
