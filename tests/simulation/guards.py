@@ -1,0 +1,218 @@
+"""Guards and the proof that each is needed: with one switched off, a seed must fail (what it protects is then broken).
+
+`seeds` are such that catch it under `focus`; `find` looks for others:
+
+    PYTHONPATH=tests python -m simulation.guards NAME,NAME,... FIRST COUNT
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulation import removals
+from simulation.mix import Focus
+from simulation.removals import Off
+from simulation.seeds import Failure, run_seed
+
+#: one slot for two gateways, and time enough for leases to end
+_ONE_SLOT = {"slots": 1, "items": 20, "jobs": 1, "requests_per_minute": None, "tempo_ms": 60, "turns": 1200}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One guard of the product."""
+
+    name: str
+    where: str
+    protects: str
+    off: Off
+    focus: Focus  #: what it is there for
+    invariants: tuple[str, ...]  #: of which one fails without it
+    seeds: tuple[int, ...]
+
+
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        name="dedup-of-plans",
+        where="dispatcher.items._heard_of",
+        protects="an item that is planned twice for one batch is settled once",
+        off=removals.dedup_of_plans,
+        focus=Focus(("rewind",)),
+        invariants=("each waiter is settled once",),
+        seeds=(4, 7),
+    ),
+    Guard(
+        name="dedup-of-judgements",
+        where="dispatcher.judge.is_current: the state",
+        protects="a judgement that comes twice moves an item once",
+        off=removals.dedup_of_judgements,
+        focus=Focus(("repeat_record", "server_error")),
+        invariants=("IllegalMove", "each waiter is settled once"),
+        seeds=(3,),
+    ),
+    Guard(
+        name="current-attempt",
+        where="dispatcher.judge.is_current: ordinal and minting time",
+        protects="the judgement of an attempt that was given up says nothing of the one under way",
+        off=removals.current_attempt,
+        focus=Focus(("repeat_record", "wrong", "server_error")),
+        invariants=("nothing is charged twice", "an attempt is minted once"),
+        seeds=(18, 31),
+    ),
+    Guard(
+        name="dead-waiters",
+        where="dispatcher.fence.standing",
+        protects="nothing is called or settled for a batch that was cancelled or goes on in a newer generation",
+        off=removals.dead_waiters,
+        focus=Focus(("command", "server_error")),
+        invariants=("nothing starts for a batch that stands still", "every queue drains"),
+        seeds=(7, 10),
+    ),
+    Guard(
+        name="fenced-ticks",
+        where="kernel.runtime.loop.Loop._commit: positions with every transaction",
+        protects="what the tick of a zombie decides is not committed beside its successor's",
+        off=removals.fenced_ticks,
+        focus=Focus(("pause_in_step", "server_error")),
+        invariants=("an attempt is minted once", "states go forward", "terminal states absorb"),
+        seeds=(21,),
+    ),
+    Guard(
+        name="row-before-calls",
+        where="provider_gateway.service.on_shard_dispatched: calls are an effect",
+        protects="a call is made only for a shard whose row is committed",
+        off=removals.row_before_calls,
+        focus=Focus(
+            ("crash", "crash_before_commit", "server_error"), {"slots": 2, "commit_every_ms": 300, "turns": 1200}
+        ),
+        invariants=("an attempt is called at most once",),
+        seeds=(63, 119),
+    ),
+    Guard(
+        name="known-shards",
+        where="provider_gateway.service.on_shard_dispatched: the row",
+        protects="a shard that is sent again is not run again",
+        off=removals.known_shards,
+        focus=Focus(("rewind",)),
+        invariants=("an attempt is called at most once", "terminal states absorb"),
+        seeds=(4,),
+    ),
+    Guard(
+        name="shards-of-others",
+        where="provider_gateway.recovery.what_is_known: ran_here",
+        protects="a shard that another instance ran is not sent again from here",
+        off=removals.shards_of_others,
+        focus=Focus(("crash", "restart")),
+        invariants=("an attempt is called at most once", "published = accepted"),
+        seeds=(34,),
+    ),
+    Guard(
+        name="outbox-mark",
+        where="provider_gateway.outbox.write: marks",
+        protects="a call that may have been made is not made again under its id",
+        off=removals.outbox_mark,
+        focus=Focus(("crash",)),
+        invariants=("an attempt is called at most once",),
+        seeds=(35,),
+    ),
+    Guard(
+        name="outbox-answer",
+        where="provider_gateway.outbox.write: answers",
+        protects="an answer that was received is not lost with its process",
+        off=removals.outbox_answer,
+        focus=Focus(("crash", "crash_before_commit")),
+        invariants=("an answer that landed is known",),
+        seeds=(4,),
+    ),
+    Guard(
+        name="slots-until-call-deadline",
+        where="rate_governor.pool.Terms: call_deadline_ms",
+        protects="slots of a lapsed lease stay taken as long as its calls may last",
+        off=removals.slots_until_call_deadline,
+        focus=Focus(("crash", "hang"), _ONE_SLOT),
+        invariants=("leases never above capacity",),
+        seeds=(38, 40),
+    ),
+    Guard(
+        name="dedup-of-settlements",
+        where="publisher.accounting.Chunk.change_by",
+        protects="a settlement that comes twice counts once",
+        off=removals.dedup_of_settlements,
+        focus=Focus(("repeat_record",)),
+        invariants=("the publisher's books agree", "nothing is lost", "nothing is charged twice", "every queue drains"),
+        seeds=(3,),
+    ),
+    Guard(
+        name="commands-once",
+        where="publisher.batches.command",
+        protects="a command that comes twice is obeyed once",
+        off=removals.commands_once,
+        focus=Focus(("command", "repeat_record", "server_error"), {"completion": 1.0, "partial": False}),
+        invariants=("a command is obeyed once",),
+        seeds=(3, 7),
+    ),
+    Guard(
+        name="reconciliation",
+        where="publisher.batches.complete",
+        protects="nothing is published before every planned item is accounted for",
+        off=removals.reconciliation,
+        focus=Focus(()),
+        invariants=("nothing is lost",),
+        seeds=(4,),
+    ),
+    Guard(
+        name="switch-intent",
+        where="publisher.switching.intend: effects after the commit",
+        protects="readers are switched only by a committed decision, so that a cancel can not race it",
+        off=removals.switch_intent,
+        focus=Focus(("command", "crash_before_commit")),
+        invariants=("the publisher's books agree", "readers see what is published"),
+        seeds=(3,),
+    ),
+    Guard(
+        name="no-cancel-while-switching",
+        where="publisher.desk.Desk.switching",
+        protects="a batch whose switch is committed is not cancelled any more",
+        off=removals.no_cancel_while_switching,
+        focus=Focus(("command",)),
+        invariants=("IllegalMove", "readers see what is published"),
+        seeds=(34,),
+    ),
+    Guard(
+        name="versions-of-attempts",
+        where="ledger.rows.attempt_version",
+        protects="an older word on an attempt does not replace a newer one",
+        off=removals.versions_of_attempts,
+        focus=Focus(("move", "rewind")),
+        invariants=("ledger = bill", "an answer that landed is known"),
+        seeds=(91,),
+    ),
+)
+
+
+def by_name(name: str) -> Guard:
+    return next(guard for guard in GUARDS if guard.name == name)
+
+
+def find(guard: Guard, seeds: Sequence[int], wanted: int = 2) -> list[Failure]:
+    """Seeds that fail without the guard."""
+    found: list[Failure] = []
+    with guard.off():
+        for seed in seeds:
+            outcome = run_seed(seed, guard.focus)
+            if isinstance(outcome, Failure):
+                found.append(outcome)
+                if len(found) >= wanted:
+                    break
+    return found
+
+
+if __name__ == "__main__":
+    _first, _count = int(sys.argv[2]), int(sys.argv[3])
+    for _guard in [by_name(_name) for _name in sys.argv[1].split(",")]:
+        _found = find(_guard, range(_first, _first + _count))
+        print(
+            _guard.name,
+            [(failure.seed, failure.invariant, failure.report.splitlines()[1][:90]) for failure in _found],
+            flush=True,
+        )

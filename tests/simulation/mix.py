@@ -1,0 +1,141 @@
+"""What a seed is made of: swarm testing, where each seed has a random subset of all faults, so that rare ones meet.
+
+Probabilities are per opportunity (a commit, a call, a scheduler's turn) while faults last; afterwards all are zero.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from random import Random
+from typing import Any
+
+
+@dataclass(slots=True)
+class Mix:
+    """Faults of one seed; 0 is off."""
+
+    # processes
+    crash: float = 0.0  #: a process is killed between two events
+    crash_in_handler: float = 0.0
+    crash_before_commit: float = 0.0
+    crash_in_commit: float = 0.0  #: its transaction stays open at the broker
+    crash_after_commit: float = 0.0
+    crash_in_publish: float = 0.0  #: between stage, manifest, pointer and result
+    power_cut: float = 0.0  #: all processes at once, unsynced writes lost
+    restart: float = 0.0  #: an orderly one
+    pause: float = 0.0  #: SIGSTOP
+    skew: float = 0.0  #: clocks of hosts differ by seconds
+    pause_in_step: float = 0.0  #: SIGSTOP between a decision and its commit
+    move: float = 0.0  #: to another host: a new instance, an empty disk; the old one may come back as a zombie
+    # log
+    unknown_commit: float = 0.0
+    repeat_record: float = 0.0  #: a committed record stands in the log twice
+    rewind: float = 0.0  #: an input position is set back
+    lost_ask: float = 0.0  #: send_now is fire and forget
+    # surroundings
+    state_disk_full: float = 0.0
+    staging_away: float = 0.0
+    blobs_away: float = 0.0
+    clickhouse_away: float = 0.0
+    # the provider
+    wrong: float = 0.0
+    fenced: float = 0.0
+    cut: float = 0.0
+    refusal: float = 0.0
+    rejected: float = 0.0  #: a valid answer that a rule refuses or sends to review
+    rate_limit: float = 0.0
+    server_error: float = 0.0
+    broken: float = 0.0  #: billed, then the connection breaks
+    hang: float = 0.0  #: billed, no answer within the deadline
+    not_connected: float = 0.0
+    account: float = 0.0
+    spoilt_body: float = 0.0
+    # people
+    command: float = 0.0  #: cancel, resume and approve at odd moments
+
+
+_STRONG: dict[str, float] = {
+    "crash": 0.004,
+    "crash_in_handler": 0.004,
+    "crash_before_commit": 0.03,
+    "crash_in_commit": 0.03,
+    "crash_after_commit": 0.03,
+    "crash_in_publish": 0.2,
+    "power_cut": 0.0015,
+    "restart": 0.003,
+    "pause": 0.003,
+    "skew": 1.0,
+    "pause_in_step": 0.01,
+    "move": 0.002,
+    "unknown_commit": 0.03,
+    "repeat_record": 0.05,
+    "rewind": 0.003,
+    "lost_ask": 0.2,
+    "state_disk_full": 0.001,
+    "staging_away": 0.002,
+    "blobs_away": 0.02,
+    "clickhouse_away": 0.003,
+    "command": 0.004,
+}
+_PROVIDER = 0.25  #: the most that one kind of provider's fault takes of all calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the line and its jobs look like in one seed."""
+
+    jobs: int
+    items: int
+    slots: int
+    requests_per_minute: int | None
+    tempo_ms: int  #: mean time between two events
+    commit_every_ms: int
+    attempts: int
+    repairs: int
+    partial: bool
+    completion: float
+    tight_budget: bool
+    equal_jobs: bool
+    lag_mark: int
+    turns: int  #: scheduler's turns with faults
+    columns: tuple[str, ...] = field(default=())
+
+
+def draw_mix(random: Random) -> Mix:
+    """A random subset of the faults, each somewhere below its strongest."""
+    mix = Mix()
+    density = random.choice((0.15, 0.3, 0.5, 0.8))
+    for each in fields(Mix):
+        if random.random() < density:
+            setattr(mix, each.name, _STRONG.get(each.name, _PROVIDER) * random.choice((0.3, 1.0)))
+    return mix
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """These faults alone, and often, on a line of this shape: for showing that one guard is what survives them."""
+
+    faults: tuple[str, ...]
+    shape: Mapping[str, Any] = field(default_factory=dict)  #: fields of `Shape` in place of the seed's
+
+    def mix(self) -> Mix:
+        return Mix(**{name: min(1.0, 4 * _STRONG.get(name, _PROVIDER / 2)) for name in self.faults})
+
+
+def draw_shape(random: Random) -> Shape:
+    return Shape(
+        jobs=random.choice((1, 1, 2, 2, 3)),
+        items=random.randint(3, 20),
+        slots=random.randint(1, 6),
+        requests_per_minute=random.choice((None, None, 60, 240, 1200)),
+        tempo_ms=random.choice((4, 10, 25, 60)),
+        commit_every_ms=random.choice((0, 50, 300)),
+        attempts=random.randint(1, 4),
+        repairs=random.randint(0, 1),
+        partial=random.random() < 0.5,
+        completion=random.choice((0.5, 0.9, 1.0)),
+        tight_budget=random.random() < 0.25,
+        equal_jobs=random.random() < 0.6,
+        lag_mark=random.choice((5, 1000)),
+        turns=random.choice((300, 600, 1200)),
+        columns=random.choice(((), ("text",))),
+    )

@@ -1,0 +1,256 @@
+"""One service as a process of the simulated line: built as by its run.py, killed, paused, moved, started again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+from nightmill.dispatcher.service import Dispatcher
+from nightmill.kernel.runtime.disk import DiskRefused
+from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OutcomeUnknown, Timing
+from nightmill.kernel.runtime.loop import Loop
+from nightmill.kernel.runtime.service import Service
+from nightmill.kernel.runtime.settings import Settings
+from nightmill.kernel.runtime.transaction import Pace
+from nightmill.ledger.service import Ledger
+from nightmill.planner.service import Planner
+from nightmill.provider_gateway.outbox import Outbox
+from nightmill.provider_gateway.run import access_of
+from nightmill.provider_gateway.service import ProviderGateway
+from nightmill.publisher.service import Publisher
+from nightmill.rate_governor.service import RateGovernor
+from nightmill.validator.service import Validator
+from simulation.caller import SimulatedCaller
+from simulation.seams import Killed, SimulatedBlobs, SimulatedLog, SimulatedTargets, Turns
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+#: what ends a process in the product too; its supervisor starts it again
+_ENDS = (Killed, Fenced, OutcomeUnknown, LogUnavailable, DiskRefused)
+_TIMING = {"rate_governor": Timing(session_timeout_ms=2000, transaction_timeout_ms=3000)}
+
+_TICK_MS = 250  #: time alone gives a process something to do no oftener
+
+Work = tuple[str, Callable[[], None]]
+
+
+@dataclass
+class Process:
+    """A place on a host where a service's instance runs, or will run again."""
+
+    world: "World"
+    service: str
+    instance: str
+    loop: Loop | None = None
+    log: SimulatedLog | None = None
+    caller: SimulatedCaller | None = None
+    turns: Turns | None = None
+    up_at_ms: int = 0  #: when it is started next
+    paused_until_ms: int = 0
+    skew_ms: int = 0  #: its host's clock beside the world's
+    retired: bool = False  #: its host is gone for good
+    busy: bool = False  #: in the middle of a step: nothing else of it can run
+    steps: int = 0
+    _started: bool = False
+    _idle_at: tuple[int, int] | None = None  #: the world's activity and time when its last step had nothing to do
+
+    @property
+    def name(self) -> str:
+        return f"{self.service}-{self.instance}"
+
+    @property
+    def home(self) -> Path:
+        return self.world.root / self.name
+
+    @property
+    def outbox_path(self) -> str:
+        return str(self.home / "outbox")
+
+    @property
+    def alive(self) -> bool:
+        return self.loop is not None
+
+    @property
+    def now_ms(self) -> int:
+        """What its host's clock shows."""
+        return self.world.now_ms + self.skew_ms
+
+    @property
+    def has_threads(self) -> bool:
+        return self.caller is not None or self.turns is not None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it can do something now."""
+        return self.alive and not self.busy and self.paused_until_ms <= self.world.now_ms
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a step may find something: after one that did not, when anything happened or some time has passed."""
+        if self._idle_at is None:
+            return True
+        activity, at_ms = self._idle_at
+        return activity != self.world.activity or self.world.now_ms - at_ms >= _TICK_MS
+
+    def point(self, what: str) -> None:
+        self.world.at_point(self, what)
+
+    # -- its life
+
+    def start(self) -> None:
+        """A first or further life on what its disk holds."""
+        world = self.world
+        timing = _TIMING.get(self.service, Timing())
+        pace_ms = {"rate_governor": 20, "ledger": 1000}.get(self.service, world.shape.commit_every_ms)
+        if not self._started and world.mix.skew:
+            self.skew_ms = world.random.randint(-4_000, 4_000)
+        self._started = True
+        self.log = SimulatedLog(world.broker, timing, world.keep_ask)
+        world.note(self.name, "starts")
+        self.busy = True
+        try:
+            self.loop = Loop(
+                self._watched(self._build()),
+                self.log,
+                instance=self.instance,
+                state_dir=self.home / "state",
+                clock_s=lambda: world.now_ms / 1000,
+                pace=Pace(commit_every_ms=pace_ms, poll_records=world.random.choice((3, 20, 500))),
+            )
+        except (LogUnavailable, DiskRefused) as error:
+            self.die(f"{type(error).__name__} at its start")
+        finally:
+            self.busy = False
+
+    def step(self) -> bool:
+        """One step of its loop; whether anything was done."""
+        assert self.loop is not None
+        self.busy = True
+        self.steps += 1
+        try:
+            step = self.loop.step(self.now_ms)
+        except _ENDS as error:
+            self.die(type(error).__name__)
+            return True
+        finally:
+            self.busy = False
+        acted = bool(step.records) or step.committed
+        self._idle_at = None if acted else (self.world.activity, self.world.now_ms)
+        return acted
+
+    def work(self) -> list[Work]:
+        """What its other threads could do now."""
+        if not self.runs:
+            return []
+        work: list[Work] = []
+        if self.caller is not None:
+            work.extend(("call", step) for step in self.caller.due())
+        if self.turns is not None and self.turns.waiting:
+            work.append(("effect", self.turns.turn))
+        return work
+
+    def do(self, work: Work) -> None:
+        self.busy = True
+        self.world.activity += 1
+        try:
+            work[1]()
+        except _ENDS as error:
+            self.die(type(error).__name__)
+        finally:
+            self.busy = False
+
+    def die(self, why: str) -> None:
+        """Its memory is gone; its disk, its broker session and whatever it sent stay as they are."""
+        self.world.note(self.name, f"dies: {why}")
+        if self.loop is not None:
+            self.loop.abandon()
+        self._let_go()
+        self.up_at_ms = self.world.now_ms + self.world.random.choice((50, 1_000, 8_000, 20_000))
+
+    def stop(self) -> None:
+        """An orderly stop."""
+        assert self.loop is not None
+        self.world.note(self.name, "stops")
+        self.busy = True
+        try:
+            self.loop.close()
+        except _ENDS as error:
+            self.world.note(self.name, f"stop fails: {type(error).__name__}")
+            self.loop.abandon()
+        finally:
+            self.busy = False
+        self._let_go()
+        self.up_at_ms = self.world.now_ms + self.world.random.choice((50, 1_000, 8_000))
+
+    def _let_go(self) -> None:
+        if self.caller is not None:
+            self.caller.hang_up()
+        self.loop = self.log = self.caller = self.turns = self._idle_at = None
+        self.paused_until_ms = 0
+
+    # -- what it is made of
+
+    def _build(self) -> Service:
+        world = self.world
+        blobs = SimulatedBlobs(world.blobs, lambda: world.happens("blobs_away"))
+        match self.service:
+            case "planner":
+                lag = world.item_lag
+                return Planner(blobs=blobs, config=world.config, count=_count, lag=lag, mark=world.shape.lag_mark)
+            case "dispatcher":
+                return Dispatcher(config=world.config, blobs=blobs, random=Random(world.random.random()))
+            case "validator":
+                return Validator(blobs)
+            case "publisher":
+                self.turns = Turns()
+                targets = SimulatedTargets(world.results, blobs, self.point, lambda: world.staging_away)
+                return Publisher(blobs, targets, self.turns)
+            case "rate_governor":
+                return RateGovernor(world.config.pools)
+            case "ledger":
+                return Ledger(cast(Any, world.ledger_seen_by(self)))
+        return self._gateway(blobs)
+
+    def _gateway(self, blobs: SimulatedBlobs) -> Service:
+        world = self.world
+        settings = Settings(home=self.home, bootstrap="", config_dir=self.home, blobs_url="", environment={})
+        config = world.config
+        accesses = {name: access_of(name, pool, config.prices, settings)[0] for name, pool in config.pools.items()}
+        outbox = Outbox(Path(self.outbox_path))
+        self.caller = SimulatedCaller(
+            outbox,
+            world.provider,
+            world.random,
+            host=self.name,
+            clock_ms=lambda: self.now_ms,
+            put_blob=blobs.put,
+        )
+        return ProviderGateway(instance=self.instance, pools=accesses, blobs=blobs, outbox=outbox, caller=self.caller)
+
+    def _watched(self, service: Service) -> Service:
+        """The service with a point at each handler's begin and end, where the seed kills there."""
+        if self.world.mix.crash_in_handler == 0:
+            return service
+        names = [name for name in dir(service) if name.startswith("on_") and name not in _NO_HANDLERS]
+        for name in [*names, "on_tick"]:
+            setattr(service, name, self._at_points(name, getattr(service, name)))
+        return service
+
+    def _at_points(self, name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any) -> Any:
+            self.point(f"before {name}")
+            decision = handler(*arguments)
+            self.point(f"after {name}")
+            return decision
+
+        return watched
+
+
+_NO_HANDLERS = frozenset({"on_open", "on_close", "on_flush", "on_quarantined", "on_tick"})
+
+
+def _count(texts: Any, encoding: str) -> list[int]:
+    """Every text is ten tokens: the arithmetic of a simulation should be easy to follow."""
+    return [10] * len(texts)

@@ -1,0 +1,195 @@
+"""How each guard is switched off: something stands in the place of a production function for a while.
+
+The product has no flag for it. What stands in does what the function does without the guard, and nothing else.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from nightmill.dispatcher import fence, items
+from nightmill.dispatcher import service as dispatcher_service
+from nightmill.kernel.domain.lifecycle import ItemState
+from nightmill.kernel.runtime.loop import Loop
+from nightmill.kernel.runtime.service import Decision
+from nightmill.ledger import rows as ledger_rows
+from nightmill.provider_gateway import recovery
+from nightmill.provider_gateway import service as gateway_service
+from nightmill.provider_gateway.outbox import Outbox
+from nightmill.provider_gateway.service import ProviderGateway
+from nightmill.publisher import accounting, batches
+from nightmill.publisher import service as publisher_service
+from nightmill.publisher.accounting import Change, Chunk
+from nightmill.publisher.desk import Desk
+from nightmill.publisher.service import Publisher
+from nightmill.rate_governor import pool as governor_pool
+
+Off = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _swapped(*swaps: tuple[Any, str, Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, value in swaps:
+            stack.callback(setattr, owner, name, vars(owner)[name])
+            setattr(owner, name, value)
+        yield
+
+
+def _off(*swaps: tuple[Any, str, Any]) -> Off:
+    return lambda: _swapped(*swaps)
+
+
+# -- runtime
+
+
+class _WithoutPositions:
+    """A session whose transactions carry no positions, so that nothing fences them."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def commit(self, records: Any, positions: Mapping[Any, int]) -> None:
+        self._session.commit(records, {})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+_commit = Loop._commit
+
+
+def _ticks_unfenced(self: Any, now_ms: int | None) -> bool:
+    if self._open.handled:
+        return _commit(self, now_ms)
+    session, self._session = self._session, _WithoutPositions(self._session)
+    try:
+        return _commit(self, now_ms)
+    finally:
+        self._session = session
+
+
+fenced_ticks = _off((Loop, "_commit", _ticks_unfenced))
+
+
+# -- dispatcher
+
+
+def _any_state(row: Any, attempt: Any) -> bool:
+    return bool((row.ordinal, row.minted_at_ms) == (attempt.ordinal, attempt.minted_at_ms))
+
+
+_standing = fence.standing
+
+
+def _nobody_is_dead(generation: int, control: Any) -> fence.Standing:
+    found = _standing(generation, control)
+    return fence.Standing.RUNNING if found is fence.Standing.DEAD else found
+
+
+dedup_of_plans = _off((items, "_heard_of", lambda row, batch_id, generation: False))
+dedup_of_judgements = _off((dispatcher_service, "is_current", _any_state))
+current_attempt = _off((dispatcher_service, "is_current", lambda row, attempt: row.state is ItemState.DISPATCHED))
+dead_waiters = _off((fence, "standing", _nobody_is_dead))
+
+
+# -- provider gateway
+
+_on_shard_dispatched = ProviderGateway.on_shard_dispatched
+
+
+def _calls_before_commit(self: ProviderGateway, message: Any, part: Any) -> Any:
+    decision = _on_shard_dispatched(self, message, part)
+    if not isinstance(decision, Decision) or not decision.effects:
+        return decision
+    self.start(decision.effects)
+    return replace(decision, effects=())
+
+
+class _KnowsNoShard:
+    """A partition with empty tables."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def table(self, row: Any) -> Any:
+        return {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+
+def _every_shard_is_new(self: ProviderGateway, message: Any, part: Any) -> Any:
+    return _on_shard_dispatched(self, message, _KnowsNoShard(part))
+
+
+_what_is_known = recovery.what_is_known
+
+
+def _all_ran_here(*, landed: bool, under_way: bool, marked: bool, ran_here: bool) -> Any:
+    return _what_is_known(landed=landed, under_way=under_way, marked=marked, ran_here=True)
+
+
+_outbox_write = Outbox.write
+
+row_before_calls = _off((ProviderGateway, "on_shard_dispatched", _calls_before_commit))
+known_shards = _off((ProviderGateway, "on_shard_dispatched", _every_shard_is_new))
+shards_of_others = _off((gateway_service, "what_is_known", _all_ran_here))
+outbox_mark = _off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, (), answers)))
+outbox_answer = _off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, marks, ())))
+
+
+# -- rate governor
+
+_Terms = governor_pool.Terms
+_terms_of = _Terms.of
+
+
+slots_until_call_deadline = _off((_Terms, "of", lambda pool: replace(_terms_of(pool), call_deadline_ms=0)))
+
+
+# -- planner, publisher, ledger
+
+_publisher_tick = Publisher.on_tick
+
+
+def _effects_before_commit(self: Any, part: Any) -> Any:
+    """What an intent leads to is begun with it, in the same step."""
+    decisions = [_publisher_tick(self, part)]
+    if self._desks[part.number].fresh_intents:
+        self._desks[part.number].fresh_intents.clear()
+        decisions.append(_publisher_tick(self, part))
+    for decision in decisions:
+        self.start(decision.effects)
+    return Decision(
+        send=[message for decision in decisions for message in decision.send],
+        put=[row for decision in decisions for row in decision.put],
+        delete=[gone for decision in decisions for gone in decision.delete],
+    )
+
+
+_command = batches.command
+
+
+def _forgetful_command(row: Any, order: Any, *, switching: bool, now_ms: int) -> Any:
+    return _command(None if row is None else replace(row, commands=()), order, switching=switching, now_ms=now_ms)
+
+
+def _soon_complete(row: Any) -> bool:
+    sealed = row.sealed
+    return sealed is not None and sealed.refusal is None and accounting.accounted(row.counts) * 2 > sealed.planned
+
+
+def _agreement(*_: Any) -> None:
+    return None
+
+
+dedup_of_settlements = _off(
+    (Chunk, "change_by", lambda self, ordinal, outcome_, revision: Change(before=None, after=outcome_))
+)
+commands_once = _off((batches, "command", _forgetful_command))
+reconciliation = _off((batches, "complete", _soon_complete), (publisher_service, "disagreement", _agreement))
+switch_intent = _off((Publisher, "on_tick", _effects_before_commit))
+no_cancel_while_switching = _off((Desk, "switching", lambda self, batch_id, dataset_id: False))
+versions_of_attempts = _off((ledger_rows, "attempt_version", lambda attempt: 1))

@@ -1,0 +1,315 @@
+"""The world of one seed: broker, disks, provider, processes and people under one scheduler and one clock.
+
+Nothing here decides by itself: the scheduler picks who goes next, lets time pass and does harm, all from one `Random`.
+In its middle a commit or a publication may let other processes go first, so that two of them meet in any order.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from nightmill.kernel.domain.ids import digest
+from nightmill.kernel.runtime.log import OutcomeUnknown
+from nightmill.kernel.runtime.memory import CommitPoint, MemorySession
+from simulation import disk
+from simulation.checker import Checker
+from simulation.clickhouse import Connection, SimulatedClickHouse
+from simulation.disk import Disks
+from simulation.faults import Faults
+from simulation.mix import Focus, Mix, draw_mix, draw_shape
+from simulation.process import Process
+from simulation.provider import Provider
+from simulation.seams import Killed, SimulatedBroker, SimulatedSession
+from simulation.trace import Trace
+from simulation.user import User, config_of
+
+START_MS = 1_767_225_600_000  #: 2026-01-01
+INSTANCES = {
+    "planner": 1,
+    "dispatcher": 2,
+    "validator": 2,
+    "publisher": 1,
+    "rate_governor": 1,
+    "provider_gateway": 2,
+    "ledger": 1,
+}
+_CALM_ROUNDS = 3_000
+_LONGEST_STRIDE_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a seed came to."""
+
+    seed: int
+    digest: str  #: of every event in its order
+    turns: int
+    virtual_s: float
+    items: int
+    calls: int
+
+
+class World:
+    """One seed's world; `root` is an empty folder for what is written as files.
+
+    `focus`: faults and shape in place of the seed's own.
+    """
+
+    def __init__(self, seed: int, root: Path, focus: Focus | None = None) -> None:
+        self.seed, self.root, self.results = seed, root, root / "results"
+        self.random = Random(seed)
+        self.mix, self.shape = draw_mix(self.random), draw_shape(self.random)
+        if focus is not None:
+            self.mix, self.shape = focus.mix(), replace(self.shape, **focus.shape)
+        self.now_ms = START_MS
+        self.calm = False
+        self.staging_away = False
+        self.depth = 0  #: of processes that wait in their middle for others
+        self.turns = 0
+        self.activity = 0  #: grows whenever anything happens that somebody could notice
+        self.trace = Trace()
+        self.disks = Disks()
+        self.blobs: dict[str, bytes] = {}
+        self.config = config_of(self.shape)
+        self.clickhouse = SimulatedClickHouse()
+        stagger = self.random if self.random.random() < 0.7 else None
+        self.broker = SimulatedBroker(partitions=2, now_ms=START_MS, stagger=stagger)
+        self.broker.at_commit = self._at_commit
+        self.broker.on_wait = lambda seconds: self.pass_time(max(1, int(seconds * 1000)))
+        self._log = self.broker.log()
+        factor = 20 if self.shape.tight_budget else 1
+        self.provider = Provider(self.random, self.mix, input_factor=factor, now_ms=START_MS)
+        self.checker = Checker(self)
+        self.processes = [
+            Process(self, service, str(number)) for service, count in INSTANCES.items() for number in range(count)
+        ]
+        self.user = User(self)
+        self.faults = Faults(self)
+
+    # -- the whole way
+
+    def run(self) -> Run:
+        """Faults, then calm until everything is done. Raises `Violation`, and whatever a service raises."""
+        with disk.installed(self.disks), _listening(self.checker.heard):
+            try:
+                idle = 0
+                for _ in range(self.shape.turns):
+                    idle = 0 if self._turn(idle) else idle + 1
+                self._calm_down()
+                self._drain()
+                self.checker.at_end()
+            finally:
+                for process in self.processes:
+                    if process.loop is not None:
+                        process.loop.abandon()
+        return Run(
+            seed=self.seed,
+            digest=self.trace.digest(),
+            turns=self.turns,
+            virtual_s=(self.now_ms - START_MS) / 1000,
+            items=len(self.checker.items),
+            calls=len(self.provider.seen),
+        )
+
+    def _turn(self, idle: int) -> bool:
+        """One turn of the scheduler; whether anything was done."""
+        self.turns += 1
+        self.pass_time(self._stride(idle))
+        self._wake()
+        self.faults.turn()
+        self.user.turn()
+        return self._go(self.processes)
+
+    def _stride(self, idle: int) -> int:
+        if idle > 2:
+            return self.random.choice((50, 250, 1_000, 3_000))
+        if self.random.random() < 0.005:
+            return self.random.choice((1_000, 4_000))
+        return int(self.random.expovariate(1 / self.shape.tempo_ms))
+
+    def _go(self, processes: list[Process]) -> bool:
+        """Somebody does something."""
+        work = [(process, each) for process in processes if process.has_threads for each in process.work()]
+        if work and self.random.random() < 0.5:
+            process, chosen = self.random.choice(work)
+            process.do(chosen)
+            return True
+        ready = [process for process in processes if process.runs and process.has_news]
+        return bool(ready) and self.random.choice(ready).step()
+
+    def _calm_down(self) -> None:
+        self.calm = True
+        self.provider.mix = Mix()
+        self.note("world", "calm")
+        self.faults.end()
+
+    def _drain(self) -> None:
+        """Everybody in turn, until nothing is left to do; strides grow while nothing happens."""
+        stride_ms, quiet = 60, 0
+        for _ in range(_CALM_ROUNDS):
+            self.turns += 1
+            self.pass_time(stride_ms)
+            self._wake()
+            acted = False
+            for process in self.processes:
+                for each in process.work():
+                    process.do(each)
+                    acted = True
+                    break
+                acted = (process.runs and process.has_news and process.step()) or acted
+            stride_ms = 60 if acted else min(stride_ms * 2, _LONGEST_STRIDE_MS)
+            if not acted:
+                quiet = quiet + 1 if self.user.settle() and self.checker.is_drained() else 0
+                if quiet > 2:
+                    return
+        self.checker.not_drained()
+
+    def _wake(self) -> None:
+        for process in self.processes:
+            if not process.alive and not process.retired and not process.busy and process.up_at_ms <= self.now_ms:
+                process.start()
+
+    # -- what the seams ask
+
+    def happens(self, fault: str) -> bool:
+        """Whether a fault of the mix strikes at this opportunity."""
+        chance: float = getattr(self.mix, fault)
+        return chance > 0 and not self.calm and self.random.random() < chance
+
+    def keep_ask(self) -> bool:
+        self.activity += 1
+        return not self.happens("lost_ask")
+
+    def at_point(self, process: Process, what: str) -> None:
+        """A process is in the middle of something."""
+        if what.startswith(("before on_", "after on_")):
+            if self.mix.crash_in_handler and process.loop is not None and not _careful(process):
+                self._strike(process, "crash_in_handler", what)
+            return
+        self._let_others()
+        self._strike(process, "crash_in_publish", what)
+
+    def pass_time(self, ms: int) -> None:
+        """Time passes for everybody; those that are not stopped send their heartbeats meanwhile."""
+        self.now_ms += ms
+        for process in self.processes:
+            if process.log is not None and process.log.opened is not None and process.paused_until_ms <= self.now_ms:
+                process.log.opened.heard_ms = self.now_ms
+        self.broker.now_ms = self.now_ms
+        self.broker.let_markers_come()
+        self.provider.work(self.now_ms)
+        self.checker.calls_in_flight()
+
+    def steps_of(self, name: str) -> int:
+        return next(process.steps for process in self.processes if process.name == name)
+
+    def item_lag(self) -> int:
+        return self._log.lag("dispatcher", "item-planned")
+
+    def lag(self, service: str, topic: str) -> int:
+        return self._log.lag(service, topic)
+
+    def keep_blob(self, data: bytes) -> str:
+        name = digest(data)
+        self.blobs[name] = data
+        return name
+
+    def ledger_seen_by(self, process: Process) -> Connection:
+        return Connection(self.clickhouse, process.point)
+
+    def note(self, actor: str, event: str) -> None:
+        self.activity += 1
+        self.trace.note(self.now_ms, actor, event)
+
+    # -- commits
+
+    def _at_commit(self, session: MemorySession, point: CommitPoint) -> None:
+        process = next(p for p in self.processes if p.log is not None and p.log.opened is session)
+        match point:
+            case CommitPoint.BEFORE:
+                self._sleep(process)
+                self._strike(process, "crash_before_commit", "before its commit")
+            case CommitPoint.WRITTEN:
+                self._let_others()
+                self._strike(process, "crash_in_commit", "in its commit")
+                if self.happens("unknown_commit"):
+                    self.note(process.name, "commit of unknown outcome (not done yet)")
+                    raise OutcomeUnknown("simulated")
+            case CommitPoint.DONE:
+                assert isinstance(session, SimulatedSession)
+                self.activity += 1
+                self.checker.committed(process.name, session.records)
+                self.faults.remember(session.records)
+                self._strike(process, "crash_after_commit", "after its commit")
+                if self.happens("unknown_commit"):
+                    self.note(process.name, "commit of unknown outcome (done)")
+                    raise OutcomeUnknown("simulated")
+
+    def _strike(self, process: Process, fault: str, what: str) -> None:
+        if self.happens(fault):
+            self.note(process.name, f"is killed {what}")
+            raise Killed
+
+    def _sleep(self, process: Process) -> None:
+        """The process is stopped in the middle of its step, long enough to be given up; it will not know."""
+        if self.depth or not self.happens("pause_in_step"):
+            return
+        self.note(process.name, "is stopped before its commit")
+        process.paused_until_ms = self.now_ms + self.random.choice((7_000, 12_000))
+        self.depth += 1
+        try:
+            for _ in range(150):
+                self.pass_time(int(self.random.expovariate(1 / 100)))
+                self._wake()
+                self._go(self.processes)
+                if self.now_ms >= process.paused_until_ms:
+                    break
+        finally:
+            self.depth -= 1
+            process.paused_until_ms = 0
+
+    def _let_others(self) -> None:
+        """Others go first, for a while."""
+        if self.calm or self.depth or self.random.random() < 0.8:
+            return
+        self.depth += 1
+        try:
+            for _ in range(self.random.choice((1, 5, 20))):
+                self.pass_time(int(self.random.expovariate(1 / self.shape.tempo_ms)))
+                self._go(self.processes)
+        finally:
+            self.depth -= 1
+
+
+def _careful(process: Process) -> bool:
+    """Whether its loop already suspects a record: a person's two kills must not hit the same one."""
+    return process.loop is not None and process.loop._suspect.careful
+
+
+class _Ears(logging.Handler):
+    def __init__(self, heard: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__(logging.DEBUG)
+        self._heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._heard(record)
+
+
+@contextmanager
+def _listening(heard: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Every line the product logs goes to `heard`, and nowhere else."""
+    logger, ears = logging.getLogger("nightmill"), _Ears(heard)
+    kept = (logger.level, logger.propagate)
+    with ExitStack() as stack:
+        logger.addHandler(ears)
+        stack.callback(logger.removeHandler, ears)
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.setLevel(kept[0])
+            logger.propagate = kept[1]
