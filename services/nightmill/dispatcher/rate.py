@@ -36,5 +36,5 @@ class AnswerRate:
 
     def most_outstanding(self, pool: str, configured: int) -> int:
         """What may be under way: the configured limit, or three seconds of the rate that was seen, if that is more."""
-        seen = max(window[pool] for window in (*self._before, self._now))
+        seen = max((window[pool] for window in self._before), default=0)
         return max(configured, min(_AHEAD_S * seen, _MOST_OUTSTANDING))

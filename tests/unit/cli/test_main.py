@@ -127,7 +127,7 @@ class TestRun:
             "job_id", "dataset_id", "tenant", "pipeline", "state", "reason", "generation", "input_name", "read_rows",
             "planned", "refused_rows", "settled", "counts", "spent", "expected_cost_nano_usd", "worst_cost_nano_usd",
             "budget_nano_usd", "budget_left_nano_usd", "gold", "version", "location", "priority", "tags",
-            "submitted_at_ms", "deadline_at_ms", "ended_at_ms", "updated_at_ms",
+            "submitted_at_ms", "deadline_at_ms", "ended_at_ms", "updated_at_ms", "waiting", "ledger_behind",
         }  # fmt: skip
 
     @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ def test_planning_waits_while_the_disk_refuses(make_stage: MakeStage, monkeypatc
         patched.setattr(BlobStore, "put", refuse)
         assert stage.planner.on_tick(stage.part) is NOTHING
         assert stage.planner.busy()
+    stage.part.now_ms += 10_000
     while stage.row(job).phase is not PlanPhase.SEALED:
         stage.tick()
     assert stage.sealed(job).planned == 3
