@@ -16,12 +16,13 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nightmill.local import docker
 
@@ -30,6 +31,8 @@ _KIT = Path(__file__).parent
 _IMAGE = "clickhouse/clickhouse-server:26.9"
 _HTTP_PORT = 8123
 _TIMEOUT_S = 90
+_ANSWER_TIMEOUT_S = 60
+_TAIL_LETTERS = 2_000
 
 
 @functools.cache
@@ -73,11 +76,14 @@ class LedgerProcess:
         self.home = home
         home.mkdir(exist_ok=True)
         (home / "token").write_text("test-token", encoding="utf-8")
-        self.process = _start(_KIT / "ledger_process.py", str(home), namespace_, *([url] if url else []))
+        # a file: a pipe that nobody reads is full after 64 KiB of log, and the process then waits for ever
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 — `stop` closes it
+        script = _KIT / "ledger_process.py"
+        self.process = _start(script, str(home), namespace_, *([url] if url else []), log=self._log)
         line = self._line()
         if line != "ready":
             said = self.error()
-            raise ChildProcessError(_stop(self.process), said)
+            raise ChildProcessError(self.stop(), said)
         self.port = int((home / "run" / "ledger.port").read_text(encoding="utf-8"))
 
     def deliver(self, events: Iterable[Any], *, partition: int = 0) -> str:
@@ -92,16 +98,20 @@ class LedgerProcess:
         self.process.stdin.flush()
 
     def post(self, path: str, body: Any, *, token: str = "test-token") -> tuple[int, Any]:
-        """Status and JSON of one request to the endpoint."""
+        """Status and JSON of one request to the endpoint. A process that does not answer is killed: one failure."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=raw)
         request.add_header("Authorization", f"Bearer {token}")
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            with urllib.request.urlopen(request, timeout=_ANSWER_TIMEOUT_S) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read())
+        except TimeoutError as error:
+            self.process.kill()
+            asked, said = raw[:_TAIL_LETTERS], self.error()[-_TAIL_LETTERS:]
+            raise AssertionError(f"{path}: no answer to {asked!r} in {_ANSWER_TIMEOUT_S} s; log: {said}") from error
 
     def rows(self, sql: str, **parameters: Any) -> list[list[Any]]:
         """Rows of a query that must be answered."""
@@ -119,15 +129,19 @@ class LedgerProcess:
     def kill(self) -> None:
         """SIGKILL: nothing is finished, nothing is closed."""
         self.process.send_signal(signal.SIGKILL)
-        _stop(self.process)
+        self.stop()
 
     def stop(self) -> int:
         """Orderly end; returns the exit code."""
-        return _stop(self.process)
+        code = _stop(self.process)
+        self._log.close()
+        return code
 
     def error(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
+        """The log of a process that is ending, whole."""
+        self.process.wait(_TIMEOUT_S)
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -144,18 +158,19 @@ def ledger(home: Path, namespace_: str, url: str | None) -> Iterator[LedgerProce
         process.stop()
 
 
-def _start(script: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def _start(script: Path, *arguments: str, log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    """Run a script of the kit; without `log` its errors go where the tests' own do."""
     return subprocess.Popen(
         [sys.executable, str(script), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=log,
         env=os.environ | {"PYTHONPATH": str(_TESTS)},
     )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> int:
-    for pipe in (process.stdin, process.stdout, process.stderr):
+    for pipe in (process.stdin, process.stdout):
         if pipe is not None and not pipe.closed:
             try:
                 pipe.close()

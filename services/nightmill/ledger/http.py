@@ -130,9 +130,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.server_owner.authorise(self.headers.get("Authorization"))
             self._send(HTTPStatus.OK, asdict(self.server_owner.answer(self.path, body)))
         except Problem as problem:
+            self._send(problem.status, _error(problem.kind, str(problem)))
+            # after the answer: a log that is a pipe blocks when its reader has stopped; the asker must not wait for it
             extra = {"action": "query_refused", "kind": problem.kind, "status": problem.status.value}
             log.info("query not answered", extra=extra)
-            self._send(problem.status, _error(problem.kind, str(problem)))
 
     def _body(self) -> Mapping[str, Any]:
         text = self.headers.get("Content-Length") or ""
