@@ -131,7 +131,7 @@ GUARDS: tuple[Guard, ...] = (
         off=removals.slots_until_call_deadline,
         focus=Focus(("crash", "hang"), _ONE_SLOT),
         invariants=("leases never above capacity",),
-        seeds=(38, 40),
+        seeds=(62, 149),
     ),
     Guard(
         name="dedup-of-settlements",
