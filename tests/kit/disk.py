@@ -40,6 +40,11 @@ class Disk:
                 except OSError:
                     step //= 2
 
+    def spare(self, size: int) -> None:
+        """Give back a little of what `fill` took of a mounted disk."""
+        filler = self.folder / "filler"
+        os.truncate(filler, filler.stat().st_size - size)
+
     def free(self, processes: Iterable[int] = ()) -> None:
         """Give back what `fill` took."""
         if self.mounted:

@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from nightmill.local import kafka
+from nightmill.local.errors import LaptopError
 from nightmill.local.home import Home, is_marked_ready, log_path
 from nightmill.local.java import Java
 from nightmill.local.model_server import is_healthy
-from nightmill.local.shortage import why_ended
+from nightmill.local.shortage import shortage_of, why_ended
 from nightmill.local.supervision import BROKER, MODEL_SERVER
 from nightmill.local.supervisor import Child
 
@@ -40,7 +41,7 @@ def broker_child(home: Home, place: kafka.BrokerPlace, *, java: Java, jars: Sequ
     """The Maven broker: ready when it answers; a restart uses the same ports, so that clients find it again."""
     return Child(
         name=BROKER,
-        start=lambda: kafka.start_broker(place, java=java, jars=jars),
+        start=lambda: _start_broker(home, place, java=java, jars=jars),
         is_ready=lambda _: kafka.answers(place.bootstrap, timeout_s=_ANSWER_TIMEOUT_S),
         grace_s=kafka.STOP_TIMEOUT_S,
         why=lambda code: why_ended(home, BROKER, code),
@@ -66,6 +67,13 @@ def service_child(home: Home, name: str, command: Sequence[str], environment: Ma
         is_ready=lambda process: is_marked_ready(home, name, process.pid),
         why=lambda code: why_ended(home, name, code),
     )
+
+
+def _start_broker(home: Home, place: kafka.BrokerPlace, *, java: Java, jars: Sequence[Path]) -> subprocess.Popen[bytes]:
+    """Not on a full disk: there Kafka cuts its sound metadata log down to nothing, and then has no topics any more."""
+    if (short := shortage_of(home.broker)) is not None:
+        raise LaptopError(short, remedy="on a full disk Kafka would lose its topics")
+    return kafka.start_broker(place, java=java, jars=jars)
 
 
 def _start_service(

@@ -29,13 +29,21 @@ def short_places(home: Home) -> list[str]:
     found = []
     for folder in places(home):
         try:
-            device, free = folder.stat().st_dev, shutil.disk_usage(folder).free
+            device, short = folder.stat().st_dev, shortage_of(folder)
         except OSError:
             continue
-        if device not in seen and free < LITTLE_BYTES:
-            found.append(f"{folder} has {free / _MIB:.1f} MiB free: free space there, what waits goes on by itself")
+        if device not in seen and short is not None:
+            found.append(short)
         seen.add(device)
     return found
+
+
+def shortage_of(folder: Path) -> str | None:
+    """The sentence for this folder's disk, when it is full or nearly so; `OSError` where there is no such folder."""
+    free = shutil.disk_usage(folder).free
+    if free >= LITTLE_BYTES:
+        return None
+    return f"{folder} has {free / _MIB:.1f} MiB free: free space there, what waits goes on by itself"
 
 
 def places(home: Home) -> list[Path]:
