@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kit.messages import item_planned, item_state_row
@@ -26,6 +26,7 @@ from nightmill.kernel.runtime.service import (
 from nightmill.kernel.runtime.transaction import Pace
 from nightmill.kernel.wire.codec import codecs
 from nightmill.kernel.wire.messages import AttemptJudged, ItemPlanned, ItemStateRow, ShardDispatched
+from nightmill.kernel.wire.values import replace
 
 NOW = itertools.count(1_796_000_000_000, 1_000)
 HUGE = "x" * (5 << 20)  #: more than any topic takes
@@ -71,6 +72,8 @@ class Recorder(Service):
                 return Decision(send=[replace(shard, pool=HUGE)])
             case "huge row":
                 return Decision(put=[item_state_row(message, prefix=HUGE)])
+            case "unfit row":
+                return Decision(put=[replace(item_state_row(message), tries="never")])  # type: ignore[arg-type]
             case "unfit":
                 return Decision(send=[replace(shard, dispatched_at_ms="never")])  # type: ignore[arg-type]
             case "delete":

@@ -8,7 +8,6 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +21,7 @@ from fuzz.bytes_of import NUMBERS, TEXTS, VALUES, mutated, searched
 from kit.api_server import ServedApi
 from kit.messages import JOB
 from nightmill.api.limits import MAX_BODY_BYTES
+from nightmill.kernel.wire.values import replace
 from unit.api.rows import dataset, plan, publication, submitted
 
 ROWS = b'{"id": "a", "text": "one"}\n{"id": "b", "text": "two"}\n'

@@ -1,6 +1,5 @@
 """Events for the ledger's tests: whole and valid; a test overrides the fields it is about."""
 
-from dataclasses import replace
 from typing import Any
 
 from kit.messages import BATCH, JOB, NO_TOTALS, key_of
@@ -23,6 +22,7 @@ from nightmill.kernel.wire.messages import (
     Usage,
     Verdict,
 )
+from nightmill.kernel.wire.values import replace
 
 NOON_MS = 1_795_953_600_000  #: 2026-11-29 12:00:00 UTC, the time in JOB
 COUNTS = OutcomeCounts(accepted=0, rejected=0, dead_letter=0, in_review=0, cancelled=0, reused=0)

@@ -16,6 +16,7 @@ from kit.partition import StagePartition
 from nightmill.kernel.runtime.observe import configure_logging
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.runtime.settings import Settings
+from nightmill.kernel.wire.codec import codecs
 from nightmill.kernel.wire.topics import CHANNELS
 from nightmill.ledger.run import build
 
@@ -47,7 +48,8 @@ def main() -> None:
     print("ready", flush=True)
     for frame in frames():
         for number, event in frame:
-            getattr(ledger, HANDLERS[type(event)])(event, parts[number])
+            taken = codecs()[type(event)].encode(event) if type(event) in ledger.unread else event
+            getattr(ledger, HANDLERS[type(event)])(taken, parts[number])
         try:
             for part in parts:
                 ledger.on_flush(part)

@@ -2,11 +2,11 @@
 
 import hashlib
 from base64 import urlsafe_b64encode
-from dataclasses import replace
 from typing import Any
 
 from nightmill.kernel.domain.lifecycle import ItemState, Reuse
 from nightmill.kernel.wire.messages import ItemPlanned, ItemStateRow, RowRef, Totals, Waiter
+from nightmill.kernel.wire.values import replace
 
 JOB = "acme.tickets.20261129-120000-aaaa"
 BATCH = f"{JOB}.1"

@@ -3,9 +3,9 @@
 The product has no flag for it. What stands in does what the function does without the guard, and nothing else.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from nightmill.dispatcher import fence, items
@@ -13,7 +13,8 @@ from nightmill.dispatcher import service as dispatcher_service
 from nightmill.kernel.domain.lifecycle import ItemState
 from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.service import Decision
-from nightmill.ledger import rows as ledger_rows
+from nightmill.kernel.wire.values import replace
+from nightmill.ledger import columns as ledger_columns
 from nightmill.provider_gateway import recovery
 from nightmill.provider_gateway import service as gateway_service
 from nightmill.provider_gateway.outbox import Outbox
@@ -23,7 +24,10 @@ from nightmill.publisher import service as publisher_service
 from nightmill.publisher.accounting import Change, Chunk
 from nightmill.publisher.desk import Desk
 from nightmill.publisher.service import Publisher
+from nightmill.publisher.targets.files import FilesTarget
 from nightmill.rate_governor import pool as governor_pool
+from nightmill.rate_governor import service as governor_service
+from simulation.caller import SimulatedCaller
 
 Off = Callable[[], AbstractContextManager[None]]
 
@@ -88,10 +92,24 @@ def _nobody_is_dead(generation: int, control: Any) -> fence.Standing:
     return fence.Standing.RUNNING if found is fence.Standing.DEAD else found
 
 
+def _any_generation(generation: int, control: Any) -> fence.Standing:
+    if control is not None and control.generation > generation:
+        return _standing(control.generation, control)
+    return _standing(generation, control)
+
+
+def _older_words_count(generation: int, control: Any) -> fence.Standing:
+    if control is not None and control.generation < generation:
+        return _standing(control.generation, control)
+    return fence.Standing.RUNNING if control is None else _standing(generation, control)
+
+
 dedup_of_plans = _off((items, "_heard_of", lambda row, batch_id, generation: False))
 dedup_of_judgements = _off((dispatcher_service, "is_current", _any_state))
 current_attempt = _off((dispatcher_service, "is_current", lambda row, attempt: row.state is ItemState.DISPATCHED))
 dead_waiters = _off((fence, "standing", _nobody_is_dead))
+generation_of_waiters = _off((fence, "standing", _any_generation))
+words_not_here_yet = _off((fence, "standing", _older_words_count))
 
 
 # -- provider gateway
@@ -104,7 +122,7 @@ def _calls_before_commit(self: ProviderGateway, message: Any, part: Any) -> Any:
     if not isinstance(decision, Decision) or not decision.effects:
         return decision
     self.start(decision.effects)
-    return replace(decision, effects=())
+    return dataclasses.replace(decision, effects=())
 
 
 class _KnowsNoShard:
@@ -140,13 +158,32 @@ outbox_mark = _off((Outbox, "write", lambda self, marks, answers: _outbox_write(
 outbox_answer = _off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, marks, ())))
 
 
+_go_on = SimulatedCaller._go_on
+_NEVER_MS = 2**62
+
+
+def _send_whenever(self: SimulatedCaller) -> None:
+    ends = {name: lane.until_ms for name, lane in self._lanes.items()}
+    for lane in self._lanes.values():
+        lane.until_ms = _NEVER_MS
+    _go_on(self)
+    for name, until_ms in ends.items():
+        self._lanes[name].until_ms = until_ms
+
+
+#: the simulation's caller stands for `HttpCaller`, step by step
+lease_end_before_send = _off((SimulatedCaller, "_go_on", _send_whenever))
+
+
 # -- rate governor
 
 _Terms = governor_pool.Terms
 _terms_of = _Terms.of
 
 
-slots_until_call_deadline = _off((_Terms, "of", lambda pool: replace(_terms_of(pool), call_deadline_ms=0)))
+guard_after_ttl = _off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), guard_ms=0)))
+no_time_in_take_over = _off((governor_service, "take_over", lambda state, now_ms, terms: state))
+slots_until_call_deadline = _off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), call_deadline_ms=0)))
 
 
 # -- planner, publisher, ledger
@@ -191,5 +228,15 @@ dedup_of_settlements = _off(
 commands_once = _off((batches, "command", _forgetful_command))
 reconciliation = _off((batches, "complete", _soon_complete), (publisher_service, "disagreement", _agreement))
 switch_intent = _off((Publisher, "on_tick", _effects_before_commit))
+_switch = FilesTarget._switch
+
+
+def _overwrite(self: Any, publication: Any, manifest: Any) -> Any:
+    (self._root / f"pointer-{publication.version:010d}.json").unlink(missing_ok=True)
+    return _switch(self, publication, manifest)
+
+
+spend_stop = _off((batches, "overspent", lambda row, now_ms: None))
+exclusive_pointer = _off((FilesTarget, "_switch", _overwrite))
 no_cancel_while_switching = _off((Desk, "switching", lambda self, batch_id, dataset_id: False))
-versions_of_attempts = _off((ledger_rows, "attempt_version", lambda attempt: 1))
+versions_of_attempts = _off((ledger_columns, "attempt_versions", lambda judged: judged["attempt.generation"]))

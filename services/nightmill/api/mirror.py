@@ -9,7 +9,6 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from nightmill.api.board import Board, suffixes
@@ -26,6 +25,7 @@ from nightmill.kernel.wire.messages import (
     StallReported,
 )
 from nightmill.kernel.wire.topics import ATTEMPT_JUDGED, ITEM_SETTLED, JOB_SUBMITTED
+from nightmill.kernel.wire.values import replace
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,10 @@ stays on the account until its batch is resumed. A call that was never sent, or 
 cost that is not known is counted as such, never as nothing.
 """
 
-from dataclasses import replace
-
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.wire.messages import AttemptAnswered, ItemStateRow, Totals, Waiter
+from nightmill.kernel.wire.values import replace
 
 NO_TOTALS = Totals(
     attempts=0,

@@ -5,12 +5,12 @@ generation. What an earlier request left behind is settled at once where the pla
 two batches is paid once.
 """
 
-from dataclasses import replace
 from enum import StrEnum
 
 from nightmill.dispatcher.account import NO_TOTALS, owed_by
 from nightmill.kernel.domain.lifecycle import ItemEvent, ItemState, Reuse, advance_item
 from nightmill.kernel.wire.messages import ItemPlanned, ItemStateRow, Waiter
+from nightmill.kernel.wire.values import replace
 
 _NO_DEADLINE_MS = 2**62
 

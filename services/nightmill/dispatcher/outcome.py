@@ -4,7 +4,7 @@ An item that ends is settled once for each live waiter; the row's account is cha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nightmill.dispatcher.account import NO_TOTALS, owed_by
 from nightmill.dispatcher.fence import ControlOf
@@ -21,6 +21,7 @@ from nightmill.kernel.wire.messages import (
     Totals,
     Waiter,
 )
+from nightmill.kernel.wire.values import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

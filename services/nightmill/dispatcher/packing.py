@@ -6,13 +6,14 @@ shared prompt prefix, so that a provider's or server's prefix cache helps, up to
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from nightmill.dispatcher.account import NO_TOTALS
 from nightmill.kernel.domain.ids import job_of
 from nightmill.kernel.domain.lifecycle import ItemEvent, Lane, advance_item
 from nightmill.kernel.wire.messages import BatchControlled, ItemStateRow, ShardAttempt, ShardDispatched, Waiter
+from nightmill.kernel.wire.values import replace
 
 _NO_DEADLINE_MS = 2**62
 

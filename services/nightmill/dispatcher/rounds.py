@@ -6,7 +6,6 @@ and a batch, so that a held batch or a full pool costs one look at its queue's n
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 
 from nightmill.dispatcher import fence, outcome
@@ -21,6 +20,7 @@ from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import Decision, Delete, TableReader
 from nightmill.kernel.wire.channel import Message
 from nightmill.kernel.wire.messages import Failure, ItemStateRow
+from nightmill.kernel.wire.values import replace
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ third time on it alarms.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from nightmill.dispatcher.packing import attempt_of, shard_message
 from nightmill.dispatcher.pools import repair_tokens
 from nightmill.kernel.wire.messages import ItemStateRow, ShardDispatched
+from nightmill.kernel.wire.values import replace
 
 #: What the way to the gateway and back may take beside the call itself.
 MARGIN_MS = 60_000

@@ -1,9 +1,8 @@
 """What the publisher's word does to a batch's plan (E11)."""
 
-from dataclasses import replace
-
 from nightmill.kernel.domain.lifecycle import ControlState, PlanPhase
 from nightmill.kernel.wire.messages import BatchControlled, BatchPlanRow
+from nightmill.kernel.wire.values import replace
 
 #: planning is not over: there is nothing to release or to stop yet, and the publisher has not been told of the batch
 _BEFORE_SEALING = frozenset({PlanPhase.FREEZING, PlanPhase.MERGING, PlanPhase.REFUSED})

@@ -6,13 +6,14 @@ ticks only to spare reading; it is used when it stands where the batch's row say
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from nightmill.kernel.domain.lifecycle import PlanPhase
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import write_block
 from nightmill.kernel.wire.messages import BatchPlanRow, BlockPlanRow, BlockRef, JobInput
+from nightmill.kernel.wire.values import replace
 from nightmill.planner.duplicates import IdEntry, write_run
 from nightmill.planner.meter import Measure
 from nightmill.planner.readers import Cursor, label_of, read_records

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from nightmill.kernel.domain.bitmap import Bitmap
@@ -10,6 +10,7 @@ from nightmill.kernel.domain.ids import block_id
 from nightmill.kernel.domain.lifecycle import PlanPhase
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import BatchControlled, BatchPlanRow, BlockAdmitted
+from nightmill.kernel.wire.values import replace
 from nightmill.planner.manifest import PlannedBlock, blocks_of
 from nightmill.planner.release import LAG_MARK_ITEMS, MAX_RELEASES, Waiting, choose
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nightmill.kernel.domain.ids import dataset_of
@@ -12,6 +12,7 @@ from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import BlockReader
 from nightmill.kernel.wire.messages import BatchPlanRow, BatchSealed, BlockPlanRow, JobSubmitted, Refusal
+from nightmill.kernel.wire.values import replace
 from nightmill.planner.admission import admit
 from nightmill.planner.duplicates import DuplicateSearch, IdEntry
 from nightmill.planner.estimate import Estimate, PlanTotals, estimate

@@ -7,7 +7,7 @@ slices, manifests and items depend on rows and blobs alone.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 from pydantic import ValidationError
@@ -40,6 +40,7 @@ from nightmill.kernel.wire.messages import (
     Refusal,
 )
 from nightmill.kernel.wire.topics import BATCH_CONTROLLED, BLOCK_ADMITTED, JOB_SUBMITTED
+from nightmill.kernel.wire.values import replace
 from nightmill.planner.control import follow
 from nightmill.planner.duplicates import DuplicateSearch
 from nightmill.planner.expand import expand, selected

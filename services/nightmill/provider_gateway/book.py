@@ -5,10 +5,11 @@ longer, when the last attempt is published.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nightmill.kernel.domain.lifecycle import ShardState
 from nightmill.kernel.wire.messages import AttemptAnswered, ShardDispatched, ShardStateRow
+from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.orders import attempt_key
 
 

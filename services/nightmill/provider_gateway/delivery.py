@@ -3,11 +3,11 @@
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import Partition, Unavailable
 from nightmill.kernel.wire.messages import AttemptAnswered, ShardStateRow
+from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.desk import Desk
 from nightmill.provider_gateway.orders import attempt_key, offloaded
 from nightmill.provider_gateway.undelivered import Undelivered

@@ -5,10 +5,12 @@ own time, a refused key or empty account for a growing time, an unreachable or l
 pause one call goes first; the others follow when it succeeds. In memory only: after a restart the first call finds out.
 """
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.wire.messages import Failure
+from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.failures import Signal, failure
 
 #: web pages in a row that are no accident any more
@@ -65,7 +67,7 @@ def after(health: PoolHealth, seen: Failure | None, *, started_at_ms: int, now_m
     pause = _pause_ms(health, seen)
     if pause is None:
         cleared = started_at_ms >= health.paused_until_ms and not _is_html(seen)
-        return HEALTHY if cleared else replace(health, html_in_a_row=_html(health, seen))
+        return HEALTHY if cleared else dataclasses.replace(health, html_in_a_row=_html(health, seen))
     fresh = started_at_ms >= health.paused_until_ms
     return PoolHealth(
         paused_until_ms=max(health.paused_until_ms, now_ms + pause)

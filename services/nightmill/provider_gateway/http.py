@@ -1,42 +1,38 @@
 """Calls over HTTP: one asyncio thread that keeps every slot busy and lets each answer land before anybody learns of it.
 
-aiohttp's client without what is not wanted here: redirects, cookies, proxies from the environment. The order of things
-for one call: take a slot → mark durable → send → read to the end → free the slot → answer durable → `completed`.
-Marks and answers that are at hand at one moment share one write, made in a thread of its own, since it waits for the
-disk. Keys are added here and are in no log and no message.
+The order of things for one call: take a slot → mark durable → send → read to the end → free the slot → answer durable →
+`completed`. Keys are added here and are in no log and no message.
+
+Of aiohttp there are connections and the reading of responses. Its `ClientSession` is left out: requests, cookies,
+redirects, proxies and traces of a general client took 150 µs of each call, more than everything else of it together.
 """
 
 import asyncio
 import errno
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
 import uvloop
-from aiohttp.http_exceptions import ContentEncodingError
+from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
+from yarl import URL
 
-from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.ids import attempt_id
-from nightmill.kernel.runtime.service import Unavailable
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
 from nightmill.provider_gateway.exchange import Reply, Response
 from nightmill.provider_gateway.failures import Signal, failure
-from nightmill.provider_gateway.orders import concluded, is_long, offloaded
-from nightmill.provider_gateway.outbox import Landed, Outbox
-
-log = logging.getLogger(__name__)
+from nightmill.provider_gateway.journal import Journal
+from nightmill.provider_gateway.orders import concluded
+from nightmill.provider_gateway.outbox import Outbox
+from nightmill.provider_gateway.slots import Slots
 
 MAX_BODY_BYTES = 8 << 20
 CONNECT_S = 10.0
 _KEEPALIVE_S = 30.0
 _DRAIN_S = 1.5
 _JOIN_S = 2.0
-_STORE_RETRY_S = 1.0
 
 
 class _BodyOverCap(Exception):
@@ -50,12 +46,12 @@ _BROKEN: tuple[tuple[type[BaseException], Signal], ...] = (
     (aiohttp.InvalidURL, Signal.ENDPOINT_MISSING),
     (aiohttp.ClientConnectorError, Signal.NOT_CONNECTED),  # refused, DNS, TLS
     (aiohttp.ConnectionTimeoutError, Signal.NOT_CONNECTED),
-    (aiohttp.ClientError, Signal.CONNECTION_LOST),  # reset, disconnected, no HTTP
+    (aiohttp.ClientError, Signal.CONNECTION_LOST),  # reset, disconnected
+    (HttpProcessingError, Signal.CONNECTION_LOST),  # no HTTP
     (TimeoutError, Signal.DEADLINE_PASSED),
     (OSError, Signal.CONNECTION_LOST),
 )
 _CALL_ERRORS = tuple(kind for kind, _ in _BROKEN)
-_CLOSES_LANE = frozenset({FailureClass.CAPACITY, FailureClass.ACCOUNT})
 
 
 def signal_of_exception(error: BaseException) -> Signal:
@@ -71,14 +67,6 @@ def signal_of_exception(error: BaseException) -> Signal:
     raise error
 
 
-@dataclass(slots=True)
-class _Lane:
-    slots: int = 0
-    until_ms: int = 0
-    in_flight: int = 0
-    ready: deque[Call] = field(default_factory=deque)
-
-
 class HttpCaller:
     """Satisfies `Caller`. The thread starts with the object and ends with `close`."""
 
@@ -91,18 +79,16 @@ class HttpCaller:
         clock_ms: Callable[[], int],
     ) -> None:
         """`authorizations`: value of the Authorization header by pool; a pool without one needs none."""
-        self._outbox, self._put_blob, self._clock_ms = outbox, put_blob, clock_ms
-        self._authorizations = authorizations
-        self._lanes: dict[str, _Lane] = {}
+        self._clock_ms, self._authorizations = clock_ms, authorizations
+        self._slots = Slots()
         self._completed: deque[CallResult] = deque()
         self._died: BaseException | None = None
         # of the asyncio thread alone
-        self._begun: list[Call] = []
-        self._ended: list[CallResult] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writing = self._closing = False
-        self._disk = ThreadPoolExecutor(1, "outbox")
-        self._blobs = ThreadPoolExecutor(4, "long-outputs")
+        self._closing = False
+        self._journal = Journal(
+            outbox, put_blob=put_blob, spawn=self._spawn, on_marked=self._send, on_landed=self._completed.append
+        )
         self._loop = uvloop.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="provider-calls", daemon=True)
@@ -111,34 +97,19 @@ class HttpCaller:
     # -- called by the poll thread
 
     def permit(self, permits: Mapping[str, Permit]) -> None:
-        wake = False
-        for name, permit in permits.items():
-            lane = self._lanes.setdefault(name, _Lane())
-            changed = (lane.slots, lane.until_ms) != (permit.slots, permit.until_ms)
-            lane.slots, lane.until_ms = permit.slots, permit.until_ms
-            wake = wake or (changed and bool(lane.ready))
-        if wake:
+        if self._slots.permit(permits):
             self._loop.call_soon_threadsafe(self._pump)
 
     def start(self, calls: Sequence[Call]) -> None:
-        for call in calls:
-            self._lanes.setdefault(call.lane, _Lane()).ready.append(call)
+        self._slots.add(calls)
         if calls:
             self._loop.call_soon_threadsafe(self._pump)
 
     def withdraw(self, lane: str) -> list[Call]:
-        taken: list[Call] = []
-        ready = self._lanes.setdefault(lane, _Lane()).ready
-        while ready:
-            try:
-                taken.append(ready.popleft())
-            except IndexError:  # the other thread took the last one
-                break
-        return taken
+        return self._slots.withdraw(lane)
 
     def in_flight(self, lane: str) -> int:
-        known = self._lanes.get(lane)
-        return 0 if known is None else known.in_flight
+        return self._slots.in_flight(lane)
 
     def completed(self) -> list[CallResult]:
         if self._died is not None:
@@ -158,115 +129,61 @@ class HttpCaller:
         except BaseException as error:  # completed() raises it where the process can end of it
             self._died = error
         finally:
-            self._disk.shutdown(wait=False)
-            self._blobs.shutdown(wait=False)
+            self._journal.close()
             self._loop.close()
 
     async def _main(self) -> None:
-        async with _session() as self._session:
-            await self._work()
+        self._connections = _Connections()
+        try:
+            await self._stop.wait()
+            self._closing = True
+            await self._drain(self._loop.time() + _DRAIN_S)
+            left = list(self._tasks)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        finally:
+            await self._connections.close()
 
-    async def _work(self) -> None:
-        await self._stop.wait()
-        self._closing = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_DRAIN_S)
-        left = list(self._tasks)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+    async def _drain(self, until_s: float) -> None:
+        """Wait for calls to end, and for what they bring about: an answer has to land."""
+        while self._tasks and (left_s := until_s - self._loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left_s)
 
     def _pump(self) -> None:
-        """Begin what lanes have slots for, and see to it that marks and answers are written."""
+        """Begin what there are slots for."""
         if not self._closing:
-            now_ms = self._clock_ms()
-            for lane in list(self._lanes.values()):
-                if now_ms < lane.until_ms:
-                    self._fill(lane)
-        if (self._begun or self._ended) and not self._writing:
-            self._writing = True
-            self._spawn(self._write())
+            for call in self._slots.take(self._clock_ms()):
+                self._journal.mark(call)
 
-    def _fill(self, lane: _Lane) -> None:
-        while lane.in_flight < lane.slots and lane.ready:
-            try:
-                call = lane.ready.popleft()
-            except IndexError:  # the poll thread has withdrawn the last one
-                return
-            lane.in_flight += 1
-            self._begun.append(call)
-
-    async def _write(self) -> None:
-        """Make marks and answers durable, group after group, and let what they stand for go on."""
-        try:
-            while self._begun or self._ended:
-                begun, self._begun = self._begun, []
-                ended, self._ended = self._ended, []
-                marks = [(call.order.key, call.order.partition) for call in begun]
-                landed = [Landed(partition=r.call.order.partition, answered=r.answered) for r in ended]
-                await self._stored(marks, landed)
-                self._send(begun)
-                self._hand_over(ended)
-        finally:
-            self._writing = False
-
-    async def _stored(self, marks: Sequence[tuple[str, int]], landed: Sequence[Landed]) -> None:
-        """Written, however long the disk refuses: no call starts meanwhile, no answer is forgotten (M4)."""
-        while True:
-            try:
-                await self._loop.run_in_executor(self._disk, self._outbox.write, marks, landed)
-            except Unavailable as error:
-                log.warning("outbox waits", extra={"action": "outbox_waits", "reason": str(error)})
-                await asyncio.sleep(_STORE_RETRY_S)
-            else:
-                return
-
-    def _send(self, begun: Sequence[Call]) -> None:
+    def _send(self, marked: Sequence[Call]) -> None:
         now_ms = self._clock_ms()
-        for call in begun:
-            lane = self._lanes[call.lane]
-            if now_ms < lane.until_ms and not self._closing:
+        for call in marked:
+            if self._slots.may_send(call, now_ms) and not self._closing:
                 self._spawn(self._call(call))
             else:
                 # the disk took longer than the permit lasted: its mark stays, it is written again before the send
-                lane.in_flight -= 1
-                lane.ready.appendleft(call)
-
-    def _hand_over(self, ended: Sequence[CallResult]) -> None:
-        for result in ended:
-            if is_long(result.answered):
-                self._spawn(self._offload(result))
-            else:
-                self._completed.append(result)
-
-    async def _offload(self, result: CallResult) -> None:
-        """Store a long output. While the store is away the answer waits in the outbox; the model is not asked again."""
-        while True:
-            try:
-                answered = await self._loop.run_in_executor(self._blobs, offloaded, result.answered, self._put_blob)
-            except Unavailable:
-                await asyncio.sleep(_STORE_RETRY_S)
-            else:
-                self._completed.append(replace(result, answered=answered))
-                return
+                self._slots.put_back(call)
 
     async def _call(self, call: Call) -> None:
-        lane = self._lanes[call.lane]
         started_ms = self._clock_ms()
         response: Response | None = None
         try:
             async with asyncio.timeout(call.deadline_s):
-                response = await self._exchange(call)
+                # to connect takes less than the deadline, which would leave in doubt whether the request had left
+                response = await self._connections.post(
+                    call.request.url,
+                    self._headers(call),
+                    call.request.body,
+                    connect_s=min(CONNECT_S, call.deadline_s / 2),
+                )
         except _CALL_ERRORS as error:
             ended_ms = self._clock_ms()
             reply = Reply(failure=failure(signal_of_exception(error)))
         else:
             ended_ms = self._clock_ms()
             reply = call.adapter.reply(response, now_ms=ended_ms)
-        finally:
-            lane.in_flight -= 1
-        if reply.failure is not None and reply.failure.failure_class in _CLOSES_LANE:
-            lane.until_ms = 0
+        self._slots.free(call, reply.failure)
         answered = concluded(
             call.order,
             reply,
@@ -275,23 +192,16 @@ class HttpCaller:
             http_status=None if response is None else response.status,
             provider_request_id=None if response is None else response.headers.get("x-request-id"),
         )
-        self._ended.append(CallResult(call=call, answered=answered, served_model=reply.served_model))
+        self._journal.land(CallResult(call=call, answered=answered, served_model=reply.served_model))
         self._pump()
 
-    async def _exchange(self, call: Call) -> Response:
-        order, headers = call.order, dict(call.request.headers)
-        headers["x-client-request-id"] = attempt_id(order.attempt.item_key, order.attempt.ordinal)
-        authorization = self._authorizations.get(order.shard.pool)
+    def _headers(self, call: Call) -> dict[str, str]:
+        attempt = call.order.attempt
+        headers = {**call.request.headers, "x-client-request-id": attempt_id(attempt.item_key, attempt.ordinal)}
+        authorization = self._authorizations.get(call.order.shard.pool)
         if authorization is not None:
             headers["authorization"] = authorization
-        # shorter than the deadline, which would leave in doubt whether the request had left
-        timeout = aiohttp.ClientTimeout(total=None, connect=min(CONNECT_S, call.deadline_s / 2))
-        async with self._session.post(
-            call.request.url, data=call.request.body, headers=headers, timeout=timeout, allow_redirects=False
-        ) as response:
-            body = await _read(response)
-        names = {name.lower(): value for name, value in response.headers.items()}
-        return Response(status=response.status, headers=names, body=body)
+        return headers
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -304,18 +214,70 @@ class HttpCaller:
             self._died = task.exception()
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+class _Connections:
+    """Connections to providers, as many as there are slots: kept, and used again. Of one asyncio thread."""
+
+    def __init__(self) -> None:
+        self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S)
+        self._routes: dict[str, tuple[aiohttp.ClientRequest, str]] = {}  #: by URL: what connects, how a request begins
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, connect_s: float) -> Response:
+        """The whole response. Raises one of `_CALL_ERRORS`."""
+        way, begin = self._route(url)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        head = f"{begin}{lines}content-length: {len(body)}\r\n\r\n"
+        try:
+            connection = await self._connector.connect(way, [], aiohttp.ClientTimeout(connect=connect_s))
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError("the server can not be reached in time") from error
+        try:
+            response = await _exchange(connection, head.encode() + body)
+        except BaseException:
+            connection.close()
+            raise
+        connection.release()
+        return response
+
+    async def close(self) -> None:
+        await self._connector.close()
+
+    def _route(self, url: str) -> tuple[aiohttp.ClientRequest, str]:
+        known = self._routes.get(url)
+        if known is None:
+            try:
+                way = aiohttp.ClientRequest("POST", URL(url), loop=asyncio.get_running_loop())
+            except ValueError as error:
+                raise aiohttp.InvalidURL(url) from error
+            own = {name: value for name, value in way.headers.items() if name.lower() not in _PER_REQUEST}
+            lines = "".join(f"{name}: {value}\r\n" for name, value in own.items())
+            known = self._routes[url] = way, f"POST {way.url.raw_path_qs} HTTP/1.1\r\n{lines}"
+        return known
+
+
+#: headers that the adapter or the call itself sets
+_PER_REQUEST = frozenset({"accept", "content-type", "content-length"})
+
+
+async def _exchange(connection: Any, request: bytes) -> Response:
+    protocol = connection.protocol
+    if not protocol.is_connected():
+        raise aiohttp.ClientConnectionResetError("the connection was closed again")
+    protocol.set_response_params(read_until_eof=True)
+    protocol.transport.write(request)
+    message, content = await protocol.read()
+    while 100 <= message.code < 200 and message.code != 101:  # an interim response; the real one follows
+        message, content = await protocol.read()
+    body = await _read(content)
+    names = {name.lower(): value for name, value in message.headers.items()}
+    return Response(status=message.code, headers=names, body=body)
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
     """The decoded body. Raises `_BodyOverCap`."""
     chunks, size = [], 0
-    async for chunk in response.content.iter_any():
+    while chunk := await content.readany():
+        chunks.append(chunk)
         size += len(chunk)
         if size > MAX_BODY_BYTES:
             raise _BodyOverCap
-        chunks.append(chunk)
     return b"".join(chunks)
-
-
-def _session() -> aiohttp.ClientSession:
-    """Connections as many as there are slots; no cookies, no proxy from the environment."""
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S)
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())

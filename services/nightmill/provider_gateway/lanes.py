@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nightmill.kernel.runtime.service import Unavailable, View
 from nightmill.kernel.wire.messages import AttemptAnswered, BatchControlled, Failure, LeaseAmounts, LeaseRequested
+from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.caller import Call, Permit
 from nightmill.provider_gateway.calls import Amounts, Move, called_off, finish_rate, next_move, room
 from nightmill.provider_gateway.failures import never_left

@@ -5,13 +5,14 @@ and keeps its reservation.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.domain.pricing import cost_nano_usd, worst_cost_nano_usd
 from nightmill.kernel.domain.settings import Price
 from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ShardAttempt, ShardDispatched
+from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.exchange import Reply
 from nightmill.provider_gateway.failures import Signal, failure, outcome_unknown
 

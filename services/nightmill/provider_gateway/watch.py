@@ -1,11 +1,11 @@
 """What calls teach about pools: keeps each pool's health, and tells people when one is paused, stopped or mistaken."""
 
 import logging
-from dataclasses import replace
 
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.runtime.service import Stall
 from nightmill.kernel.wire.messages import AttemptAnswered, Failure
+from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.health import HEALTHY, PoolHealth, after, judged
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ cancel does nothing, and a cancelled batch never gets an intent. Repeats are rec
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nightmill.kernel.domain.lifecycle import (
     BATCH_MOVES,
@@ -17,6 +17,7 @@ from nightmill.kernel.domain.lifecycle import (
     advance_batch,
 )
 from nightmill.kernel.wire.messages import BatchSealed, JobCommanded, OutcomeCounts, PublicationRow, Totals
+from nightmill.kernel.wire.values import replace
 from nightmill.publisher.accounting import accounted, missing, no_counts
 from nightmill.publisher.gates import GateResult, objection
 

@@ -3,8 +3,6 @@
 Settlements change a book, not a table: it takes thousands of them before its rows are put, once per commit.
 """
 
-from dataclasses import replace
-
 from nightmill.kernel.domain.lifecycle import ENDED_BATCH, ItemOutcome
 from nightmill.kernel.domain.pipeline import GoldGate, Pipeline
 from nightmill.kernel.runtime.service import Partition
@@ -18,6 +16,7 @@ from nightmill.kernel.wire.messages import (
     PublicationRow,
     Totals,
 )
+from nightmill.kernel.wire.values import replace
 from nightmill.publisher.accounting import CHUNK, Change, Chunk, chunk_id, chunks_prefix
 from nightmill.publisher.batches import planned_of, takes_costs
 

@@ -1,10 +1,10 @@
 """Carries out what was decided for one batch: its row, the word to others, the notice, a new generation."""
 
 import logging
-from dataclasses import replace
 
 from nightmill.kernel.domain.bitmap import Bitmap
 from nightmill.kernel.wire.messages import PublicationRow
+from nightmill.kernel.wire.values import replace
 from nightmill.publisher.accounting import counts_of, next_generation
 from nightmill.publisher.batches import Next
 from nightmill.publisher.book import Book

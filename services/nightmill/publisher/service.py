@@ -8,7 +8,6 @@ tick finds the intent open and does it again.
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import cast
 
 from nightmill.kernel.domain.failures import Billed, FailureClass
@@ -34,6 +33,7 @@ from nightmill.kernel.wire.messages import (
     PublicationRow,
     RowRef,
 )
+from nightmill.kernel.wire.values import replace
 from nightmill.publisher import batches
 from nightmill.publisher.accounting import disagreement
 from nightmill.publisher.book import Book

@@ -6,11 +6,11 @@ commit; its result is recorded when it lands. All three are repeated harmlessly.
 
 import logging
 from concurrent.futures import Future
-from dataclasses import replace
 
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import Delete, Unavailable
 from nightmill.kernel.wire.messages import DatasetVersion, PartRow, PublicationRow
+from nightmill.kernel.wire.values import replace
 from nightmill.publisher import batches
 from nightmill.publisher.desk import Desk
 from nightmill.publisher.effects import MergeParts, PartsMerged, Result, SweepParts, Swept, SwitchVersion

@@ -14,9 +14,9 @@ beyond that returns to the pool. So does what was held when a holder says that i
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from nightmill.kernel.wire.messages import HolderLease, LeaseGranted, LeaseRequested, LeaseStateRow
+from nightmill.kernel.wire.values import replace
 from nightmill.rate_governor.levels import MILLI, Vector, amounts, levels_of, vector
 from nightmill.rate_governor.pool import ORPHANED_MS, Terms, advance, is_live, occupied, with_levels
 from nightmill.rate_governor.rooms import amounts_for

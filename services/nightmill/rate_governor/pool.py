@@ -14,10 +14,11 @@ A level never drains below what is held. So whatever is started in any interval,
 start what they hold, is at most burst + rate × interval.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nightmill.kernel.domain.settings import Pool, PoolLimits
 from nightmill.kernel.wire.messages import HolderLease, LeaseStateRow
+from nightmill.kernel.wire.values import replace
 from nightmill.rate_governor.levels import MILLI, Vector, drained, levels_of, limits_of, vector
 
 TTL_MS = 4_000

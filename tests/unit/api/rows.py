@@ -1,6 +1,5 @@
 """Rows of the views, as small as they may be; a test overrides the fields it is about."""
 
-from dataclasses import replace
 from typing import Any
 
 from kit.ledger_events import COUNTS, NOON_MS, sealed, totals
@@ -14,6 +13,7 @@ from nightmill.kernel.wire.messages import (
     JobSubmitted,
     PublicationRow,
 )
+from nightmill.kernel.wire.values import replace
 
 
 def submitted(**fields: Any) -> JobSubmitted:

@@ -1,6 +1,6 @@
 """Status from views: which row wins, and what is not known yet."""
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from kit.messages import BATCH, JOB
 from nightmill.api.board import Board, job_status, job_statuses, version_list
 from nightmill.kernel.domain.lifecycle import BatchState, PlanPhase
 from nightmill.kernel.wire.messages import BatchPlanRow, GoldScore, JobSubmitted, PublicationRow, Refusal
+from nightmill.kernel.wire.values import replace
 
 from .rows import dataset, plan, publication, submitted
 
@@ -85,7 +86,9 @@ def test_a_resumed_job_keeps_the_version_it_has_published() -> None:
     other = dataset(5, batch="acme.tickets.20261130-000000-0000.b1")
     versions = replace(other, versions=(*dataset(1, 4).versions, *other.versions))
     resumed = publication(state=BatchState.HELD, generation=2, version=None, location=None)
-    status = job_status(replace(board(submitted(), None, resumed), datasets={"acme.tickets": versions}), JOB, RESULTS)
+    status = job_status(
+        dataclasses.replace(board(submitted(), None, resumed), datasets={"acme.tickets": versions}), JOB, RESULTS
+    )
     assert status is not None
     assert (status.state, status.version, status.location) == (BatchState.HELD, 4, "/results/acme.tickets/versions/4")
 

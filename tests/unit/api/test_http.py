@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from nightmill.kernel.domain.lifecycle import BatchState, Command
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import KeySource
 from nightmill.kernel.wire.messages import JobCommanded, JobSubmitted
+from nightmill.kernel.wire.values import replace
 
 from .rows import dataset, plan, publication, submitted
 

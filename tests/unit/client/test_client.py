@@ -3,7 +3,6 @@
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from nightmill.kernel.domain import ids
 from nightmill.kernel.domain.lifecycle import BatchState
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.wire.messages import JobSubmitted, PublicationRow
+from nightmill.kernel.wire.values import replace
 
 PIPELINE = Pipeline.model_validate(
     {

@@ -1,6 +1,6 @@
 """A dispatcher on a stage: small config, frozen pipelines, and the messages it lives on."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +28,7 @@ from nightmill.kernel.wire.messages import (
     Usage,
     Verdict,
 )
+from nightmill.kernel.wire.values import replace
 
 A = "acme.tickets.20261129-120000-aaaa.1"
 B = "acme.tickets.20261129-120000-bbbb.1"

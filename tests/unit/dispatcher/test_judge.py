@@ -1,6 +1,5 @@
 """What a judgement means for an item."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, ItemOutcome, ItemState, VerdictKind
 from nightmill.kernel.domain.settings import Retry
 from nightmill.kernel.wire.messages import AttemptJudged, ItemStateRow, ShardAttempt, Waiter
+from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import ACCEPTED, REPAIRABLE, RULES, A, Stage, answer, failed, failure, judged, verdict
 
 LIMITS = Rules(attempts=3, repairs=1, retry=Retry(classes=RULES, capacity_limit=600.0))

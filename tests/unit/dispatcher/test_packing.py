@@ -1,6 +1,6 @@
 """Queues, shares, shards, pools."""
 
-from dataclasses import replace
+import dataclasses
 from itertools import chain
 
 import pytest
@@ -15,6 +15,7 @@ from nightmill.kernel.domain.lifecycle import ItemState
 from nightmill.kernel.domain.pipeline import ModelPolicy, Sensitivity
 from nightmill.kernel.domain.settings import PoolLimits
 from nightmill.kernel.wire.messages import ItemStateRow, RowRef, Totals, Waiter
+from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import A, B, config, pipeline, pool
 
 NOTHING_USED = Totals(
@@ -112,7 +113,7 @@ def test_minting() -> None:
     first = candidate("first-item-of-the-shard")
     used = replace(first.row, ordinal=2, totals=replace(NOTHING_USED, attempts=2), payer=first.payer)
     other = Waiter(batch_id=B, generation=1, ordinal=0)
-    kept, changed = replace(first, row=used), replace(first, row=used, payer=other)
+    kept, changed = dataclasses.replace(first, row=used), dataclasses.replace(first, row=used, payer=other)
     for each, attempts in ((kept, 2), (changed, 0)):
         message, rows = mint([each], pool="small", now_ms=7_000, overdue_at_ms=9_000)
         assert (message.shard_id, message.attempts[0].ordinal) == ("first-item-of-th-3-7000", 3)

@@ -1,6 +1,5 @@
 """The dispatcher's handlers and ticks over one partition."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from nightmill.kernel.domain.settings import PoolLimits
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Wait
 from nightmill.kernel.store.blocks import write_block
 from nightmill.kernel.wire.messages import ItemStateRow, Settlement, Verdict
+from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import (
     ACCEPTED,
     REPAIRABLE,

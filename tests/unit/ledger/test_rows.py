@@ -1,6 +1,5 @@
 """Rows are functions of the event alone, and `ver` places them in the life of their key."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, BatchState, ItemOutcome, VerdictKind
 from nightmill.kernel.store.columns import Table
 from nightmill.kernel.wire.messages import Refusal, Verdict
+from nightmill.kernel.wire.values import replace
 from nightmill.ledger import rows, tables
 
 ALL: list[tuple[Table, Any]] = [

@@ -1,12 +1,11 @@
 """What goes out next, and what the publisher's word does (E4, E11)."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.kernel.domain.lifecycle import ControlState, PlanPhase
+from nightmill.kernel.wire.values import replace
 from nightmill.planner.control import follow
 from nightmill.planner.release import MAX_RELEASES, Waiting, choose
 from unit.planner.makers import NOW_MS, Stage, jsonl, tickets

@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from nightmill.kernel.wire.messages import (
     ItemPlanned,
     JobSubmitted,
 )
+from nightmill.kernel.wire.values import replace
 from unit.planner.makers import NOW_MS, Stage, jsonl, make_pipeline, tickets
 
 MakeStage = Callable[..., Stage]

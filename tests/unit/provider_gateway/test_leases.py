@@ -144,7 +144,7 @@ def test_answers_that_change_nothing(kind: str) -> None:
         "never asked": _answer(second, slots=9),
     }[kind]
     if kind == "never asked":
-        other = LeaseGranted(**{name: getattr(other, name) for name in other.__slots__} | {"seq": 99})
+        other = LeaseGranted(**{name: getattr(other, name) for name in other.__struct_fields__} | {"seq": 99})
     holder.on_granted(other, T0 + 160)
     assert holder.slots == 5
 

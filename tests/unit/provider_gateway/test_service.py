@@ -1,8 +1,8 @@
 """The gateway's handlers and ticks with a scripted caller: what is called, when, and how each attempt ends."""
 
+import dataclasses
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, ControlState, ShardState
 from nightmill.kernel.runtime.service import NOTHING, Wait
 from nightmill.kernel.wire.messages import Repair, ShardStateRow
+from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.failures import Signal
 from unit.provider_gateway.stage import (
     BATCH,
@@ -288,7 +289,7 @@ def test_a_long_output_of_an_earlier_life_goes_to_a_blob(stage: Stage, length: i
 )
 def test_attempts_of_an_unusable_pool_stay_queued(tmp_path: Path, unusable: str | None, pool: str) -> None:
     """E8: the account's failure, with the remedy in its message, and no call."""
-    stage = Stage(tmp_path, access=replace(make_access(), unusable=unusable))
+    stage = Stage(tmp_path, access=dataclasses.replace(make_access(), unusable=unusable))
     stage.dispatch(make_shard(stage.documents, [0], pool=pool))
     (answered,) = stage.run(ANSWER)
     assert answered.failure is not None

@@ -1,11 +1,10 @@
 """What a command means in each state of a batch."""
 
-from dataclasses import replace
-
 import pytest
 
 from nightmill.kernel.domain.lifecycle import BatchState, Command, ControlState
 from nightmill.kernel.wire.messages import BatchSealed, JobCommanded, PublicationRow
+from nightmill.kernel.wire.values import replace
 from nightmill.publisher import batches
 from nightmill.publisher.accounting import no_counts
 

@@ -1,7 +1,6 @@
 """The publisher over commits, aborts and crashes: nothing is published twice or lost, one authority decides."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from nightmill.kernel.domain.bitmap import Bitmap
 from nightmill.kernel.domain.lifecycle import BatchState, Command, ControlState, ItemOutcome, Reuse
 from nightmill.kernel.runtime.service import ContractViolation
 from nightmill.kernel.wire.messages import AccountingRow, BatchControlled, BatchPublished, JobCompleted, PartRow
+from nightmill.kernel.wire.values import replace
 from nightmill.publisher.accounting import Chunk, accounted, disagreement
 from nightmill.publisher.book import MERGE_PARTS
 from nightmill.publisher.results import current, read_failures, read_rows

@@ -1,13 +1,12 @@
 """What is granted, case by case, with the arithmetic beside it. Times are in ms from T0."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.kernel.domain.settings import PoolLimits
 from nightmill.kernel.wire.messages import HolderLease, LeaseAmounts, LeaseGranted, LeaseRequested, LeaseStateRow
+from nightmill.kernel.wire.values import replace
 from nightmill.rate_governor.grants import grant
 from nightmill.rate_governor.levels import burst, drained
 from nightmill.rate_governor.pool import ORPHANED_MS, Terms, advance, fresh, held, occupied, take_over

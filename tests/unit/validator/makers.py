@@ -1,12 +1,12 @@
 """Pipelines and answers for the validator's tests."""
 
-from dataclasses import replace
 from typing import Any
 
 from kit.ledger_events import judged
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import AttemptAnswered
+from nightmill.kernel.wire.values import replace
 
 SCHEMA = {
     "type": "object",

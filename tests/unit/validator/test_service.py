@@ -1,6 +1,5 @@
 """The validator's handlers: one judgement per attempt, long answers by reference, quarantine."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import write_block
 from nightmill.kernel.wire.codec import codecs
 from nightmill.kernel.wire.messages import AttemptAnswered, AttemptJudged, Failure, RowRef
+from nightmill.kernel.wire.values import replace
 from nightmill.validator.service import Validator
 from unit.validator.makers import answered, pipeline
 

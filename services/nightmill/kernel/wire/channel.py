@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Protocol
 
 
 class Message(Protocol):
-    """A generated message or row: a frozen dataclass that turns to and from Avro."""
+    """A generated message or row: a frozen struct that turns to and from Avro."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __struct_fields__: ClassVar[tuple[str, ...]]
 
     def to_avro(self) -> dict[str, Any]: ...
 

@@ -6,7 +6,7 @@ The number is that of contracts/schema-ids.yaml. A record of the newest version 
 
 import io
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -16,6 +16,7 @@ from fastavro import parse_schema, schemaless_reader
 from nightmill.kernel.wire import messages
 from nightmill.kernel.wire.binary import reader_of, writer_of
 from nightmill.kernel.wire.channel import Message, Table, Topic
+from nightmill.kernel.wire.columnar import Columns, columns_of
 from nightmill.kernel.wire.schemas import all_schemas, newest, schema_ids, self_contained
 from nightmill.kernel.wire.topics import CHANNELS, TABLES
 
@@ -55,7 +56,18 @@ def _by_id() -> dict[int, tuple[str, Any]]:
 class Codec:
     """Encodes and decodes the messages of one topic or table."""
 
-    __slots__ = ("_head", "_header_names", "_header_values", "_key", "_name", "_number", "_read", "_write", "channel")
+    __slots__ = (
+        "_head",
+        "_header_names",
+        "_header_values",
+        "_key",
+        "_name",
+        "_number",
+        "_read",
+        "_read_columns",
+        "_write",
+        "channel",
+    )
 
     def __init__(self, channel: Topic | Table) -> None:
         self.channel = channel
@@ -65,7 +77,8 @@ class Codec:
         self._head = _HEAD.pack(0, self._number)
         self._write: Callable[[Message], bytes] = writer_of(self_contained(stem))
         self._read: Callable[[bytes, int], Any] = reader_of(self_contained(stem), messages)
-        fields = channel.message.__dataclass_fields__
+        self._read_columns = columns_of(self_contained(stem))
+        fields = channel.message.__struct_fields__
         known = [(header, field) for header, field in _HEADER_FIELDS if field in fields]
         self._header_names = [header for header, _ in known]
         # with the key twice at the end it gives a tuple, whatever the number of headers
@@ -86,6 +99,20 @@ class Codec:
             for header, value in zip(self._header_names, self._header_values(message), strict=False)
             if value is not None
         ]
+
+    def newest(self, value: bytes) -> bytes:
+        """The record as its newest version has it, for `columns`; its body is not looked into.
+
+        Raises `Undecodable`.
+        """
+        return value if value.startswith(self._head) else self.encode(self.decode(value))
+
+    def columns(self, values: Sequence[bytes]) -> Columns:
+        """Columns of records of the newest version. Raises `Undecodable` when one is none, without telling which."""
+        try:
+            return self._read_columns(values, _HEAD.size)
+        except ValueError as error:
+            raise Undecodable(f"not all are records of {self._name}: {error}") from error
 
     def decode(self, value: bytes) -> Any:
         """The message in `value`. Raises `Undecodable`."""
