@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from nightmill.kernel.runtime.kafka.ahead import ReadAhead
 from nightmill.kernel.runtime.kafka.client import (
     CALL_TIMEOUT_S,
     CONSUMER,
@@ -28,6 +29,7 @@ from nightmill.kernel.runtime.log import (
 )
 from nightmill.kernel.runtime.sizes import check_sizes
 
+_FETCH_RECORDS = 2_000  #: taken from the client in one poll
 _SERVE_EVERY = 200  #: records between two looks at delivery reports
 _OVERDUE_S = CALL_TIMEOUT_S + 2  #: a call of a transaction that has not kept its timeout by then never comes back
 
@@ -48,6 +50,7 @@ class KafkaSession:
         self._gained: list[int] = []
         self._lost: list[int] = []
         self._starts: dict[Place, int] = {}
+        self._ahead = ReadAhead()
         self._unserved = 0
         self._closing = False
         self._failure: KafkaError | None = None
@@ -81,25 +84,44 @@ class KafkaSession:
         self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
-        first = self._consumer.poll(timeout_s)
-        messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
+        self._fetch(0 if self._ahead.has_some else timeout_s)
         self._producer.poll(0)
         self._outside.poll(0)
-        records = [to_record(message, self._prefix) for message in messages if not is_notice(message)]
         assignment = Assignment(tuple(self._gained), tuple(self._lost), self._starts)
         self._gained, self._lost, self._starts = [], [], {}
         if assignment.lost or assignment.gained:
             kept = {(place.topic, place.partition) for place in self._consumer.assignment()}
-            records = [r for r in records if (self._prefix + r.place.topic, r.place.partition) in kept]
-        return Polled(assignment, records)
+            self._ahead.keep(lambda place: (self._prefix + place.topic, place.partition) in kept)
+        return Polled(assignment, self._ahead.take(limit))
+
+    def _fetch(self, timeout_s: float) -> None:
+        """Move what the client has fetched to where topics take turns.
+
+        The first message is put there before the others are asked for: a rebalance among them clears what was read
+        under the old assignment.
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return
+        self._read_ahead(first)
+        if not self._ahead.is_full:
+            for message in self._consumer.consume(_FETCH_RECORDS, 0):
+                self._read_ahead(message)
+
+    def _read_ahead(self, message: Any) -> None:
+        if not is_notice(message):
+            self._ahead.add(to_record(message, self._prefix))
 
     def pause(self, place: Place) -> None:
+        self._ahead.pause(place)
         self._consumer.pause([self._partition(place)])
 
     def resume(self, place: Place) -> None:
+        self._ahead.resume(place)
         self._consumer.resume([self._partition(place)])
 
     def seek(self, place: Place, offset: int) -> None:
+        self._ahead.forget(place)
         target = self._partition(place)
         target.offset = offset
         self._consumer.seek(target)
@@ -195,10 +217,12 @@ class KafkaSession:
             if place.offset < 0:
                 place.offset = self._first(place)
         consumer.assign(found)
+        self._ahead.clear()
         self._gained = sorted({place.partition for place in partitions})
         self._starts = {Place(p.topic.removeprefix(self._prefix), p.partition): p.offset for p in found}
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._ahead.clear()
         self._gained, self._starts = [], {}
         self._lost = sorted({*self._lost, *(place.partition for place in partitions)})
 
