@@ -9,7 +9,6 @@ instead of one of its own; it is not measured then.
 """
 
 import argparse
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,19 +20,17 @@ from bench.line import NotStarted
 from bench.report import problems, render
 from bench.scenarios import SCENARIOS, Bench, Outcome, measure
 from bench.tools import NotInstalled
+from kit.program import end_on_sigterm, parser_of, positive, tell
 from kit.simulator import Simulator
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return the exit code: 0, or 1 when something was not complete."""
     options = _parser().parse_args(arguments)
-    # Without this a SIGTERM would leave the installation up.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    end_on_sigterm()
     outcomes, failures = _measure(options)
     report = render(outcomes, failures)
-    print(report)
-    if options.report is not None:
-        options.report.write_text(report, encoding="utf-8")
+    tell(report, options.report)
     return 1 if failures or problems(outcomes) else 0
 
 
@@ -54,22 +51,15 @@ def _measure(options: argparse.Namespace) -> tuple[list[Outcome], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python tests/bench", description="Figures beside plain clients and a peer.")
+    parser = parser_of("bench", "Figures beside plain clients and a peer.")
     sizes = ", ".join(f"{name} {scenario.items:,}" for name, scenario in SCENARIOS.items())
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="this scenario; may be given several times")
-    parser.add_argument("--items", type=_positive, help=f"items of each run; without: {sizes}")
-    parser.add_argument("--repeat", type=_positive, default=1, help="times; the report has medians (default 1)")
+    parser.add_argument("--items", type=positive, help=f"items of each run; without: {sizes}")
+    parser.add_argument("--repeat", type=positive, default=1, help="times; the report has medians (default 1)")
     parser.add_argument("--no-baselines", dest="baselines", action="store_false", help="the line alone")
     parser.add_argument("--profile", action="store_true", help="sample the services in a further run")
     parser.add_argument("--stacks", type=Path, help="as --profile, and keep the collapsed stacks in this folder")
-    parser.add_argument("--report", type=Path, help="also write the report to this file")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1")
-    return int(text)
 
 
 def _say(text: str) -> None:

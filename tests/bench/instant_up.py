@@ -13,7 +13,8 @@ from pathlib import Path
 
 from nightmill.kernel.runtime.kafka.admin import create_topics
 from nightmill.kernel.runtime.settings import read_settings
-from nightmill.local.up import UpOptions, service_command, up
+from nightmill.local.options import UpOptions, service_command
+from nightmill.local.up import up
 
 _GATEWAY = Path(__file__).resolve().with_name("instant_gateway.py")
 

@@ -8,7 +8,6 @@ driver survive. Exit code 1 when a promise was broken; then the logs are kept an
 """
 
 import argparse
-import signal
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from chaos.installation import Installation, NotStarted
 from chaos.plan import CYCLE, SHORT_CYCLE, Plan, plans
 from chaos.report import line, render
 from chaos.run import Limits, Result, Stuck, carry_out
+from kit.program import end_on_sigterm, parser_of, positive, tell
 from kit.simulator import Simulator
 
 RUNS = 40
@@ -32,8 +32,7 @@ SLOTS = 100
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do the runs, print the report and return the exit code."""
     options = _parser().parse_args(arguments)
-    # Without this a SIGTERM would leave the installation up.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    end_on_sigterm()
     wanted = [
         plan
         for plan in plans(options.runs, options.seed, SHORT_CYCLE if options.short else CYCLE)
@@ -42,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limits = Limits(items=options.items, pause_s=options.pause)
     results, stuck = _carry_out_all(wanted, limits, slots=options.slots)
     report = render(results, stuck, items=options.items, seed=options.seed)
-    print(report)
-    if options.report is not None:
-        options.report.write_text(report, encoding="utf-8")
+    tell(report, options.report)
     return 1 if stuck or any(result.findings.broken for result in results) else 0
 
 
@@ -90,22 +87,15 @@ def _keep_logs(site: Installation, plan: Plan) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python tests/chaos", description="Jobs under real kills.")
-    parser.add_argument("--runs", type=_positive, default=RUNS, help=f"how many (default {RUNS})")
-    parser.add_argument("--items", type=_positive, default=ITEMS, help=f"items of each job (default {ITEMS:,})")
-    parser.add_argument("--slots", type=_positive, default=SLOTS, help=f"calls in flight (default {SLOTS})")
+    parser = parser_of("chaos", "Jobs under real kills.")
+    parser.add_argument("--runs", type=positive, default=RUNS, help=f"how many (default {RUNS})")
+    parser.add_argument("--items", type=positive, default=ITEMS, help=f"items of each job (default {ITEMS:,})")
+    parser.add_argument("--slots", type=positive, default=SLOTS, help=f"calls in flight (default {SLOTS})")
     parser.add_argument("--seed", type=int, default=1, help="decides faults and moments (default 1)")
     parser.add_argument("--pause", type=float, default=30.0, help="seconds that a stopped process stands still")
-    parser.add_argument("--only", type=_positive, nargs="+", help="only the runs of these numbers")
+    parser.add_argument("--only", type=positive, nargs="+", help="only the runs of these numbers")
     parser.add_argument("--short", action="store_true", help="cycle through the six faults of the test suite")
-    parser.add_argument("--report", type=Path, help="also write the report to this file")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1")
-    return int(text)
 
 
 def _say(text: str) -> None:

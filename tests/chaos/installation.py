@@ -14,8 +14,8 @@ from chaos.watch import Watch, now_ms
 from kit.laptop import Laptop
 from nightmill.client import Client
 from nightmill.local.home import Home
+from nightmill.local.options import service_command
 from nightmill.local.status import running_state
-from nightmill.local.up import service_command
 
 _UP_TIMEOUT_S = 300.0
 _STOP_S = 20.0

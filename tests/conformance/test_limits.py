@@ -60,6 +60,18 @@ def test_a_record_whose_outcome_is_too_large_is_quarantined_alone(
     loop.close()
 
 
+def test_a_record_whose_row_can_not_be_encoded_is_quarantined_alone(stage: Stage) -> None:
+    """E1: rows are encoded with the whole transaction; the one record is found, and its process lives on."""
+    service = Recorder()
+    loop = stage.loop(service)
+    stage.plan("before", "unfit row", "after", "later")
+    run_until(loop, lambda: set(rows(loop)) == {"before", "after", "later"} and len(service.quarantined) == 1)
+    run_until(loop, lambda: len(stage.records("item-planned-dlq")) == 1)
+    assert len(stage.records("shard-dispatched")) == 3
+    assert "a row for dispatcher-item-state can not be encoded: TypeError" in service.quarantined[0]["reason"]
+    loop.close()
+
+
 def test_a_tick_that_is_too_large_ends_the_process_and_names_it(stage: Stage) -> None:
     """Nobody's record: a person is told, nothing is tried for ever and nothing of it shows."""
     service = Recorder()

@@ -263,6 +263,7 @@ def test_a_session_can_be_closed_while_its_assignment_is_under_way(bench: Bench)
         time.sleep(1.5)  # the assignment comes and nobody polls for it
         session.close()
     successor, other = bench.session("0"), bench.session("1")
-    shared({"0": successor, "1": other})
+    seen = shared({"0": successor, "1": other})
+    assert seen["0"] | seen["1"] == {0, 1}, "a member that has left still holds a number"
     successor.close()
     other.close()

@@ -20,9 +20,10 @@ from confluent_kafka.admin import AdminClient
 from nightmill.local.doctor import check_running
 from nightmill.local.home import Home, open_home
 from nightmill.local.kafka import answers
+from nightmill.local.options import UpOptions
 from nightmill.local.status import ProcessState, ps, read_state, running_state
 from nightmill.local.supervision import Phase
-from nightmill.local.up import UpOptions, down, up
+from nightmill.local.up import down, up
 
 _T = TypeVar("_T")
 _PROGRAM = Path(__file__).parents[1] / "unit" / "local" / "laptop_program.py"

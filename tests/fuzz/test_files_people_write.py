@@ -315,6 +315,8 @@ SCHEMAS: list[tuple[dict[str, Any], str]] = [
     ({"$id": ":::"}, "output"),
     ({"maxItems": -1}, "output.maxItems"),
     ({"multipleOf": 0}, "output.multipleOf"),
+    ({"$ref": "#"}, "leads back to where it stands"),
+    ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "leads back to where it stands"),
 ]
 
 
@@ -331,9 +333,21 @@ def test_a_schema_nested_too_deeply_is_called_that(levels: int) -> None:
         Pipeline.model_validate({**PIPELINE, "output": nested(levels)})
 
 
+BACK = {"properties": {"a": {"$ref": "#"}}}
+KILLER = {"type": "object", "anyOf": [BACK, {**BACK, "required": ["b"]}]}
+
+
 @pytest.mark.parametrize(
-    "schema", [{"$ref": "#"}, {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, nested(60)]
+    "schema",
+    [
+        {"items": {"$ref": "#"}},
+        {"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"},
+        nested(60),
+        KILLER,
+    ],
 )
 def test_a_schema_that_refers_to_itself_judges(schema: dict[str, Any]) -> None:
+    """Also where two ways lead from each level to the next: 2 ** 60 steps would never end."""
     gate = compile_gate(Pipeline.model_validate({**PIPELINE, "output": schema, "checks": []}))
-    assert gate.judge('{"a": {"a": {}}}', "stop", dict)[0]
+    for levels, leaf in ((2, "{}"), (60, "{}"), (60, "1")):
+        assert gate.judge('{"a": ' * levels + leaf + "}" * levels, "stop", dict)[0]

@@ -36,7 +36,8 @@ def up(
     config: ConfigFolder = None,
 ) -> None:
     """Start everything and keep it running. That is Kafka, every service, and the local model if a pool asks for it."""
-    from nightmill.local.up import UpOptions, up
+    from nightmill.local.options import UpOptions
+    from nightmill.local.up import up
 
     folder = _config_folder(config)
     options = UpOptions(
@@ -158,7 +159,7 @@ def service(
     from nightmill.client.errors import BadInput
     from nightmill.kernel.runtime.observe import configure_logging
     from nightmill.kernel.runtime.settings import read_settings
-    from nightmill.local.up import SERVICES
+    from nightmill.local.options import SERVICES
 
     room = name.replace("-", "_")
     if room not in SERVICES:

@@ -1,7 +1,8 @@
 """HTTP to the api of one installation: where it listens and its token are read from the home folder.
 
 The first contact fails at once when nobody is there. Later ones are patient for a while, since the api may be on its
-way back: the port is read again before each try. What is tried again is safe to repeat.
+way back: the port is read again before each try. What is tried again is safe to repeat. An api that says of itself
+that the ledger is away is there, and is believed.
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from nightmill.client.errors import Broken, NightmillError, NotRunning, of_response
+from nightmill.client.errors import Broken, LedgerAway, NightmillError, NotRunning, of_response
 from nightmill.kernel.runtime.settings import read_settings
 
 _PATIENCE_S = 30.0
@@ -65,6 +66,8 @@ class Connection:
         while True:
             try:
                 return self._parsed(self._send(method, path, **request))
+            except LedgerAway:
+                raise
             except NotRunning:
                 if not self._reached or time.monotonic() - since_s > self._patience_s:
                     raise

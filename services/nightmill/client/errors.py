@@ -4,6 +4,7 @@ NightmillError
  ├─ BadInput     a file, pipeline or setting can not be used; nothing was started      exit code 2
  ├─ Refused      the api refused: `code` says why; nothing was started                 exit code 2 (4 for a defect)
  └─ NotRunning   the api can not be reached, or something it needs is away             exit code 5
+     └─ LedgerAway   the ledger alone; jobs and results do without it
 """
 
 from http import HTTPStatus
@@ -33,6 +34,10 @@ class NotRunning(NightmillError):
     exit_code = 5
 
 
+class LedgerAway(NotRunning):
+    """The api answers, and says that the ledger does not: nobody waits for that, as jobs and results go on."""
+
+
 class Refused(NightmillError):
     """The api's refusal; `code` is stable."""
 
@@ -56,7 +61,7 @@ def of_response(status: int, error: object) -> NightmillError:
     code, message = str(fields.get("code", "unknown")), str(fields.get("message", f"HTTP status {status}"))
     remedy = str(fields.get("remedy", ""))
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return NotRunning(message, remedy)
+        return (LedgerAway if code == "ledger_unavailable" else NotRunning)(message, remedy)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Broken(message, remedy)
     return Refused(message, remedy, code=code, status=status)

@@ -13,7 +13,9 @@ from nightmill.local import kafka
 from nightmill.local.errors import LaptopError
 from nightmill.local.home import Home, is_marked_ready, log_path
 from nightmill.local.java import Java
+from nightmill.local.mending import start_mending
 from nightmill.local.model_server import is_healthy
+from nightmill.local.processes import birth_of
 from nightmill.local.shortage import shortage_of, why_ended
 from nightmill.local.supervision import BROKER, MODEL_SERVER
 from nightmill.local.supervisor import Child
@@ -73,7 +75,9 @@ def _start_broker(home: Home, place: kafka.BrokerPlace, *, java: Java, jars: Seq
     """Not on a full disk: there Kafka cuts its sound metadata log down to nothing, and then has no topics any more."""
     if (short := shortage_of(home.broker)) is not None:
         raise LaptopError(short, remedy="on a full disk Kafka would lose its topics")
-    return kafka.start_broker(place, java=java, jars=jars)
+    process = kafka.start_broker(place, java=java, jars=jars)
+    start_mending(place.bootstrap, process.pid, birth_of(process.pid))
+    return process
 
 
 def _start_service(

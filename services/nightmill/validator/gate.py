@@ -14,6 +14,7 @@ from nightmill.kernel.domain.lifecycle import VerdictKind
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.wire.messages import Verdict
 from nightmill.validator.answer import Finding, Parsed, read_answer, shown
+from nightmill.validator.effort import MAX_WAYS, Effort
 from nightmill.validator.rules import Rule, read_checks
 
 ACCEPTED = Verdict(kind=VerdictKind.ACCEPTED)
@@ -24,7 +25,7 @@ _QUOTED = 80
 
 
 class SchemaError(ValueError):
-    """A pipeline's `output` that is no JSON Schema; the text says where and why."""
+    """A pipeline's `output` that is no JSON Schema or no answer can be held against; the text says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Gate:
     """A pipeline's checks, compiled once."""
 
     schema: Any
+    effort: Effort
     rules: tuple[Rule, ...]
 
     def judge(
@@ -47,6 +49,9 @@ class Gate:
     def _schema_finding(self, parsed: Parsed) -> Finding | None:
         if self.schema.is_valid(parsed.value):
             return None
+        if not self.effort.may_list_errors(parsed.value):
+            problem = f"{_quoted(parsed.value)} does not fit the output schema, which has too many branches to tell why"
+            return Finding(kind=VerdictKind.REPAIRABLE, rule="schema", value=shown(problem))
         error = next(iter(self.schema.iter_errors(parsed.value)))
         return Finding(
             kind=VerdictKind.REPAIRABLE, rule="schema", field=_path(error) or None, value=shown(_problem(error))
@@ -74,9 +79,23 @@ def compile_gate(pipeline: Pipeline) -> Gate:
         ) from error
     except ValueError as error:  # what it says of deep nesting and of half characters
         raise SchemaError(f"output: can not be used: {error}; write a flatter schema of whole characters") from error
+    effort = _effort(pipeline.output)
     rules = read_checks(pipeline.checks)
     _refuse_impossible(pipeline, rules)
-    return Gate(schema, rules)
+    return Gate(schema, effort, rules)
+
+
+def _effort(output: Any) -> Effort:
+    try:
+        effort = Effort(output)
+    except ValueError as error:
+        raise SchemaError(f"output: {error}") from error
+    if effort.ways > MAX_WAYS:
+        raise SchemaError(
+            f"output: its branches and references lead to one value in more than {MAX_WAYS:,} ways, too many to hold "
+            "answers against; name what several definitions repeat (a union of them, say) once under $defs"
+        )
+    return effort
 
 
 def _refuse_impossible(pipeline: Pipeline, rules: tuple[Rule, ...]) -> None:
@@ -97,8 +116,11 @@ def _path(error: jsonschema_rs.ValidationError) -> str:
 
 
 def _problem(error: jsonschema_rs.ValidationError) -> str:
-    quoted = shown(json.dumps(error.instance, ensure_ascii=False), limit=_QUOTED)
-    return error.message.replace(_MASK, quoted)
+    return error.message.replace(_MASK, _quoted(error.instance))
+
+
+def _quoted(value: Any) -> str:
+    return shown(json.dumps(value, ensure_ascii=False), limit=_QUOTED)
 
 
 def _refuse_remote(uri: str) -> Any:

@@ -24,15 +24,15 @@ with small_disk(Path(sys.argv[1]), 160) as disk:
     store.migrate()
     store._form.command("CREATE TABLE notes (note String) ENGINE = MergeTree ORDER BY note", "full")
     notes = Table(name="notes", columns=(("note", Kind.TEXT),))
-    store.insert(notes, [("before",)])
+    store.insert(notes, [["before"]])
     disk.fill([os.getpid()])
     try:
-        store.insert(notes, [("during",)])
+        store.insert(notes, [["during"]])
     except Unavailable as error:
         print(error)
     disk.free([os.getpid()])
     print(rows(store))
-    store.insert(notes, [("during",)])
+    store.insert(notes, [["during"]])
     print(rows(store))
     store.close()
 """

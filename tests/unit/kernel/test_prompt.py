@@ -148,3 +148,23 @@ def test_a_repair_repeats_the_call_with_the_answer_and_what_was_wrong() -> None:
     assert [message.role for message in messages] == ["user", "assistant", "user"]
     assert messages[1].content == '{"a": {problem}}'
     assert "rule enum, field a, value {b}" in messages[2].content
+
+
+def test_what_is_equal_for_all_rows_is_rendered_once() -> None:
+    """O1: and nothing that a row's field is in, even where a row without it would do."""
+    prompt = parse_prompt("system:\n{{ 1 + 1 }} labels.\nuser:\nA\nassistant:\nB\nuser:\n{{ text }}")
+    assert prompt.constant == tuple(
+        ChatMessage(role=role, content=content)
+        for role, content in (("system", "2 labels."), ("user", "A"), ("assistant", "B"))
+    )
+    assert prompt.render({"text": "C"}) == (*prompt.constant, ChatMessage(role="user", content="C"))
+    varied = parse_prompt("system:\n{{ 'x' if hint is undefined else hint }}\nuser:\n{{ text }}")
+    assert varied.constant is None
+    assert [varied.render(row)[0].content for row in ({"text": "C"}, {"text": "C", "hint": "h"})] == ["x", "h"]
+
+
+def test_a_fault_before_the_last_part_is_each_rows_own() -> None:
+    """E6: the template parses, so it is its rows that can not be rendered."""
+    prompt = parse_prompt("system:\n{{ 1 // 0 }}\nuser:\n{{ text }}")
+    with pytest.raises(PromptError, match="ZeroDivisionError in the template"):
+        prompt.render({"text": "C"})

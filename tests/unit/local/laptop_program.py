@@ -10,7 +10,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from nightmill.local.up import UpOptions, up
+from nightmill.local.options import UpOptions
+from nightmill.local.up import up
 
 _HERE = Path(__file__)
 

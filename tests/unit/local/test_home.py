@@ -22,9 +22,10 @@ from nightmill.local.errors import LaptopError
 from nightmill.local.home import default_root, lock_home, log_path, open_home, read_pid_file, write_pid_file
 from nightmill.local.java import find_java, parse_major
 from nightmill.local.kafka import BrokerPlace, answers, render_settings
+from nightmill.local.options import UpOptions
 from nightmill.local.ports import choose_ports, read_ports
 from nightmill.local.processes import LOOPBACK, free_port
-from nightmill.local.up import UpOptions, up
+from nightmill.local.up import up
 
 
 def test_the_home_is_private_and_complete(tmp_path: Path) -> None:

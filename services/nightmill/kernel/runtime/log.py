@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 
 class LogUnavailable(Exception):
     """The broker does not answer; nothing was changed. Try again."""
@@ -26,8 +28,16 @@ class OutcomeUnknown(Exception):
     """A commit timed out: it may or may not have happened. Exit and restore from the log."""
 
 
-class TooLarge(Exception):
-    """A record is larger than its topic takes, and nothing was sent; the text names topic, size and limit."""
+class Unfit(Exception):
+    """A message or row that the log can not take, and nothing was sent; the text names its topic and why."""
+
+
+class TooLarge(Unfit):
+    """A record is larger than its topic takes; the text names topic, size and limit."""
+
+
+class Unencodable(Unfit):
+    """A row with a value that is not of its field's type; the text names table and reason."""
 
 
 class OffsetHole(Exception):
@@ -42,16 +52,14 @@ class Timing:
     transaction_timeout_ms: int = 10000
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, gc=False):
     """A partition of a topic."""
 
     topic: str
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, gc=False):
     """One record as read."""
 
     place: Place
@@ -62,8 +70,7 @@ class Record:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True, gc=False):
     """One record to write; `partition` None means murmur2 of the key."""
 
     topic: str

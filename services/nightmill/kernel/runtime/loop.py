@@ -10,28 +10,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from nightmill.kernel.runtime.disk import DiskRefused
-from nightmill.kernel.runtime.dlq import dead_letter, header_texts
-from nightmill.kernel.runtime.log import Aborted, Assignment, Log, Outgoing, Place, Record, TooLarge
+from nightmill.kernel.runtime.handling import Handling
+from nightmill.kernel.runtime.log import Aborted, Assignment, Log, Outgoing, Place, Record, Unfit
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.outbound import Outbound
 from nightmill.kernel.runtime.ownership import OwnedPartition, Ownership
-from nightmill.kernel.runtime.service import (
-    NOTHING,
-    ContractViolation,
-    Decision,
-    Service,
-    Stall,
-    Unavailable,
-    Wait,
-)
+from nightmill.kernel.runtime.rest import Rest
+from nightmill.kernel.runtime.service import NOTHING, Decision, Service, Stall, StartOver, Unavailable, Wait
 from nightmill.kernel.runtime.stalls import REST_MS, Stalls
 from nightmill.kernel.runtime.suspect import Suspect
 from nightmill.kernel.runtime.table import Views, viewed_by
 from nightmill.kernel.runtime.transaction import Pace, Transaction
-from nightmill.kernel.wire.codec import Codec, Undecodable, codecs
 from nightmill.kernel.wire.topics import CHANNELS
 
 log = logging.getLogger(__name__)
@@ -63,18 +53,16 @@ class Loop:
         self._service = service
         self._pace = pace or Pace()
         inputs = [c for c in CHANNELS if service.name in c.consumers]
-        self._codecs: dict[str, Codec] = {c.name: codecs()[c.message] for c in inputs}
-        self._handlers: dict[str, Any] = {c.name: getattr(service, c.handler) for c in inputs}
         self._outbound = Outbound(service.name, log_.partitions)
         self._suspect = Suspect(state_dir / "handling")
+        self._handling = Handling(service, inputs, self._suspect)
         self._views = Views(log_, viewed_by(service.name), clock_s)
         service.attach_views(self._views.by_message)
         self._session = log_.session(service.name, instance, [c.name for c in inputs])
         self._owned = Ownership(service, log_, inputs, state_dir, clock_s)
         self._open = Transaction()
         self._committed_ms = 0
-        self._stalled = False
-        self._rested_from_ms: int | None = None
+        self._rest = Rest(self._session, self._owned)
         self._stalls = Stalls(service.name, instance)
 
     @property
@@ -89,7 +77,7 @@ class Loop:
     def step(self, now_ms: int, timeout_s: float = 0.0) -> Step:
         """One turn. Blocks at most `timeout_s` for input (and for as long as a commit or a restore takes).
 
-        Raises `LogUnavailable`, `Fenced`, `OutcomeUnknown`, `OffsetHole`, `TooLarge` (of a tick), and whatever a
+        Raises `LogUnavailable`, `Fenced`, `OutcomeUnknown`, `OffsetHole`, `Unfit` (of a tick), and whatever a
         handler raises: the process ends then, and its restart goes on from the last commit.
         """
         limit = 1 if self._suspect.searching else self._pace.poll_records
@@ -98,23 +86,23 @@ class Loop:
         self._views.refresh()
         self._owned.at(now_ms)
         try:
-            resting = self._rests(now_ms)
+            resting = self._rest.lasts(now_ms, nothing_open=self._open.is_empty)
             self._work(polled.records)
             idle = not polled.records and not self._service.busy()
             due = self._open.is_due(now_ms, self._pace, idle=idle, committed_ms=self._committed_ms)
             committed = due and not resting and self._commit(now_ms)
-        except Aborted as error:
+        except (Aborted, StartOver) as error:
             self._undo(error)
+            self._rest.after_abort(now_ms)
             committed = False
-        except TooLarge as error:
+        except Unfit as error:
             self._blame(error)
             committed = False
         except Unavailable as error:
             # of a tick, which may have done half its work in memory: begin again from the last commit
             self._undo(error)
             self._stalls.note(Stall(subject="tick", reason=str(error)), now_ms)
-            self._rested_from_ms = now_ms
-            self._stall(stalled=True)
+            self._rest.begin(now_ms, REST_MS)
             committed = False
         self._tell_stalls(now_ms)
         return Step(records=len(polled.records), committed=committed)
@@ -124,7 +112,7 @@ class Loop:
         try:
             self._commit(None)
             self._owned.note_ends()
-        except (Aborted, TooLarge):
+        except (Aborted, StartOver, Unfit):
             self._owned.discard()
         self._owned.release()
         self._session.close()
@@ -149,26 +137,15 @@ class Loop:
         log.warning("transaction aborted", extra={"action": "transaction_aborted", "reason": str(error)})
         metrics.count("transactions", outcome="aborted")
         self._open = Transaction()
-        self._stalled = False
         self._owned.rewind(self._session)
+        self._rest.rewound()
 
-    def _blame(self, error: TooLarge) -> None:
-        """Find the record of the open transaction whose outcome no topic takes; a tick's own ends the process."""
+    def _blame(self, error: Unfit) -> None:
+        """Find the record of the open transaction whose outcome the log can not take; a tick's own ends the process."""
         if not self._open.handled:
             raise error
         self._suspect.search(self._open.handled, str(error))
         self._undo(error)
-
-    def _rests(self, now_ms: int) -> bool:
-        """Something was found away less than a moment ago. Afterwards work goes on, or staging is tried again."""
-        if self._rested_from_ms is None:
-            return False
-        if abs(now_ms - self._rested_from_ms) < REST_MS:
-            return True
-        self._rested_from_ms = None
-        if self._open.is_empty:
-            self._stall(stalled=False)
-        return False
 
     def _tell_stalls(self, now_ms: int) -> None:
         reports = self._stalls.due(self._service.stalls(), now_ms)
@@ -190,7 +167,7 @@ class Loop:
 
     def _work(self, records: Sequence[Record]) -> None:
         parts = self._owned.parts
-        if self._stalled:
+        if self._rest.stalled:
             for record in records:
                 self._hold(parts[record.place.partition], record)
             return
@@ -223,7 +200,7 @@ class Loop:
         apart = self._suspect.apart(record)
         if apart:
             self._commit(part.now_ms)
-        outcome = self._handle(part, record)
+        outcome = self._handling.outcome(part, record, self._open.outgoing)
         if isinstance(outcome, Wait):
             self._suspect.handled()
             self._stalls.note(Stall(subject=record.place.topic, reason=outcome.reason), part.now_ms)
@@ -242,43 +219,6 @@ class Loop:
             self._session.pause(record.place)
             part.held[record.place.topic] = deque()
         part.held[record.place.topic].append(record)
-
-    def _handle(self, part: OwnedPartition, record: Record) -> Decision | Wait:
-        topic = record.place.topic
-        if record.value is None:
-            return NOTHING
-        try:
-            if reason := self._suspect.verdict(record):
-                raise ContractViolation(reason)
-            message = self._codecs[topic].decode(record.value)
-            self._suspect.handling(record)
-            outcome: Decision | Wait = self._handlers[topic](message, part)
-        except Unavailable as error:
-            log.warning("waiting", extra={"action": "waiting", "topic": topic, "reason": str(error)})
-            return Wait(str(error))
-        except (Undecodable, ContractViolation) as error:
-            return self._quarantine(part, record, str(error))
-        except (DiskRefused, OSError):
-            # the process ends of its surroundings: that is not this record's doing
-            self._suspect.handled()
-            raise
-        return outcome
-
-    def _quarantine(self, part: OwnedPartition, record: Record, reason: str) -> Decision:
-        topic, place = record.place.topic, record.place
-        log.error(
-            "record quarantined",
-            extra={
-                "action": "record_quarantined",
-                "topic": topic,
-                "partition": place.partition,
-                "offset": record.offset,
-                "reason": reason,
-            },
-        )
-        metrics.count("records_quarantined", topic=topic)
-        self._open.outgoing.append(dead_letter(record, reason, self._service.name, part.now_ms))
-        return self._service.on_quarantined(topic, header_texts(record), reason, part)
 
     # -- decisions
 
@@ -306,6 +246,7 @@ class Loop:
         records = [*self._open.outgoing, *self._owned.changelog()]
         self._session.commit(records, self._owned.positions)
         self._owned.fold(now_ms)
+        self._rest.committed()
         self._committed_ms = now_ms or 0
         done, self._open = self._open, Transaction()
         _count(done.handled, records)
@@ -323,20 +264,10 @@ class Loop:
             log.warning("staging waits", extra={"action": "staging_waits", "reason": str(error)})
             if now_ms is not None:
                 self._stalls.note(Stall(subject="staging", reason=str(error)), now_ms)
-            self._rested_from_ms = now_ms
-            self._stall(stalled=True)
+            self._rest.begin(now_ms, REST_MS)
             return False
-        self._stall(stalled=False)
+        self._rest.stall(stalled=False)
         return True
-
-    def _stall(self, *, stalled: bool) -> None:
-        """While staged work can not be written, take no more of it; the positions stay where they are."""
-        if stalled != self._stalled:
-            self._stalled = stalled
-            change = self._session.pause if stalled else self._session.resume
-            for place in self._owned.positions:
-                if place.topic not in self._owned.parts[place.partition].held:
-                    change(place)
 
 
 def _count(handled: Sequence[Record], written: Sequence[Outgoing]) -> None:

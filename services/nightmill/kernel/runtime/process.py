@@ -14,7 +14,7 @@ from types import FrameType
 
 from nightmill.kernel.runtime.disk import DiskRefused, refusal
 from nightmill.kernel.runtime.kafka import KafkaLog
-from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OffsetHole, OutcomeUnknown, Timing, TooLarge
+from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OffsetHole, OutcomeUnknown, Timing, Unfit
 from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import Service, Unavailable
@@ -66,8 +66,8 @@ def run_service(service: Service, settings: Settings) -> int:
     except OffsetHole as error:
         log.critical("records are gone that were not handled", extra={"action": "offset_hole", "reason": str(error)})
         return 2
-    except TooLarge as error:
-        log.critical("a message does not fit its topic", extra={"action": "message_too_large", "reason": str(error)})
+    except Unfit as error:
+        log.critical("a message does not fit its topic", extra={"action": "message_unfit", "reason": str(error)})
         return 2
     except SURROUNDINGS as error:
         return stopped_by(error, settings.home)

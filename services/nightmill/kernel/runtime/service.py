@@ -27,6 +27,10 @@ class Unavailable(Exception):
     """Something outside is away; the loop waits and tries the same record again."""
 
 
+class StartOver(Exception):
+    """What was gathered can not be staged as it is: the loop goes back to the last commit and brings it again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
     """Removes the row of class `row` with this key (a tombstone in the changelog)."""
@@ -134,6 +138,8 @@ class Service:
     name: str
     #: secondary indexes of the owned tables
     indexes: tuple[Index, ...] = ()
+    #: messages whose handlers take the record's bytes, of its newest version, in place of the message
+    unread: frozenset[type[Any]] = frozenset()
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         """Called once before the first step, with a view for each topic or table channels.yaml lets it view."""
@@ -149,7 +155,10 @@ class Service:
         return NOTHING
 
     def on_flush(self, part: Partition) -> Decision:
-        """Just before a transaction that is not empty commits: stage what was gathered, name it in rows."""
+        """Just before a transaction that is not empty commits: stage what was gathered, name it in rows.
+
+        Raises `Unavailable` when it can not now, `StartOver` when it has found what a handler must refuse.
+        """
         return NOTHING
 
     def on_quarantined(self, topic: str, headers: Mapping[str, str], reason: str, part: Partition) -> Decision:

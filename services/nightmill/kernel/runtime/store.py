@@ -16,12 +16,15 @@ from rocksdict import AccessType, Options, Rdict, WriteBatch
 from sortedcontainers import SortedDict
 
 from nightmill.kernel.runtime.disk import DiskRefused, refusal
+from nightmill.kernel.runtime.log import Unencodable
 from nightmill.kernel.runtime.service import Index
 from nightmill.kernel.wire.channel import Table
 from nightmill.kernel.wire.codec import codecs
 
 _CACHED_ROWS = 50_000
 _ABSENT = object()
+#: what the writer of a row raises (kernel/wire/binary.py); ValueError: half a character
+_NOT_OF_ITS_TYPE = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 class StateStore:
@@ -186,10 +189,17 @@ class OwnedTable:
         self._encoded = None
 
     def encoded(self) -> Mapping[str, bytes | None]:
-        """The rows of the open transaction as they go to the changelog: each once, however often it changed."""
+        """The rows of the open transaction as they go to the changelog: each once, however often it changed.
+
+        Raises `Unencodable`.
+        """
         if self._encoded is None:
             rows = self._overlay.items()
-            self._encoded = {key: None if row is None else self.codec.encode(row) for key, row in rows}
+            try:
+                self._encoded = {key: None if row is None else self.codec.encode(row) for key, row in rows}
+            except _NOT_OF_ITS_TYPE as error:
+                reason = f"a row for {self.spec.name} can not be encoded: {type(error).__name__}: {error}"
+                raise Unencodable(reason) from error
         return self._encoded
 
     def fold(self, batch: WriteBatch) -> None:

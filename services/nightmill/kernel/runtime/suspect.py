@@ -5,8 +5,8 @@ process that starts and finds a mark counts one kill against that record; at the
 operator's kills hit the same record twice only by a rare chance, because what comes before the marked record is
 committed first, and the record itself alone.
 
-A record whose outcome can not be sent, because it is too large, is found without a kill: records are met one by one
-until one fails alone.
+A record whose outcome can not be sent, because it is too large or a row of it can not be encoded, is found without a
+kill: records are met one by one until one fails alone.
 """
 
 import mmap

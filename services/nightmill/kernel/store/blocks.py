@@ -20,8 +20,13 @@ MAX_BYTES = 4 << 20
 
 def write_block(blobs: BlobStore, rows: Sequence[dict[str, Any]]) -> BlockRef:
     """Store rows as one block. Equal rows give an equal digest. Raises `Unavailable`."""
-    packed = zlib.compress(b"\n".join(canonical_json(row) for row in rows), 3)
-    return BlockRef(digest=blobs.put(packed), rows=len(rows), bytes=len(packed))
+    return write_lines(blobs, [canonical_json(row) for row in rows])
+
+
+def write_lines(blobs: BlobStore, lines: Sequence[bytes]) -> BlockRef:
+    """Store rows that are canonical JSON already."""
+    packed = zlib.compress(b"\n".join(lines), 3)
+    return BlockRef(digest=blobs.put(packed), rows=len(lines), bytes=len(packed))
 
 
 class BlockReader:

@@ -1,0 +1,1 @@
+"""The official `openai` and `anthropic` clients, unmodified, against the provider simulator."""

@@ -1,0 +1,298 @@
+"""`anthropic`: messages, token counts, message batches; its exceptions and versions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import anthropic
+import pytest
+from conformance.sdk.conftest import STRICT
+from conformance.sdk.lines import ended, request
+
+from kit.simulator import Simulator
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+OLD = {"anthropic-version": "2023-06-01"}
+
+
+def ask(client: anthropic.Anthropic, text: str = "Which licence?", **more: Any) -> Any:
+    wanted = {"model": "claude-haiku-5-5", "max_tokens": 50, "messages": [{"role": "user", "content": text}]}
+    return client.messages.create(**{**wanted, **more})
+
+
+def test_models(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    simulator.set_scenario({**STRICT, "models": ["claude-haiku-5-5"]})
+    assert [model.id for model in claude.models.list()] == ["claude-haiku-5-5"]
+
+
+def test_message(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    """E12"""
+    output: Any = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    message = ask(claude, output_config=output, system="Answer as JSON.")
+    assert isinstance(json.loads(message.content[0].text)["n"], int)
+    assert (message.stop_reason, message.usage.service_tier) == ("end_turn", "standard")
+    [row] = simulator.attempts()
+    assert row["billed_prompt_tokens"] == message.usage.input_tokens
+    # 0.10 and 0.50 USD a million
+    assert row["billed_nano_usd"] == message.usage.input_tokens * 100 + message.usage.output_tokens * 500
+
+
+def test_headers(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    simulator.set_scenario({**STRICT, "rate_limit": {"requests_per_min": 100, "input_tokens_per_min": 50_000}})
+    wanted: Any = {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
+    answer = claude.messages.with_raw_response.create(**wanted)
+    assert answer.headers["request-id"].startswith("req_")
+    assert answer.headers["anthropic-ratelimit-requests-remaining"] == "9"
+    assert answer.headers["anthropic-ratelimit-input-tokens-limit"] == "50000"
+    assert answer.headers["anthropic-ratelimit-input-tokens-reset"].endswith("Z")
+
+
+def test_cache_tokens(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    """Written once at 1.25 or 2 times the price, then read at a tenth; both are outside of input_tokens."""
+    system: Any = [{"type": "text", "text": "x" * 8000, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+    first, second = (ask(claude, text, system=system).usage for text in "ab")
+    assert (first.cache_creation.ephemeral_1h_input_tokens, first.cache_read_input_tokens) == (2000, 0)
+    assert (second.cache_creation_input_tokens, second.cache_read_input_tokens) == (0, 2000)
+    assert first.input_tokens == second.input_tokens < 20
+    dear, cheap = (row["billed_nano_usd"] for row in simulator.attempts())
+    assert dear - cheap == 2000 * (200 - 10)
+
+
+def test_removed_parameters(claude: anthropic.Anthropic) -> None:
+    """`temperature` is fine under 2023-06-01 and refused under 2026-10-21."""
+    assert ask(claude, extra_body={"temperature": 0}, extra_headers=OLD).content
+    with pytest.raises(anthropic.BadRequestError, match="temperature"):
+        ask(claude, extra_body={"temperature": 0})
+
+
+@pytest.mark.parametrize("header", ["Authorization", "x-api-key"])
+def test_keys(simulator: Simulator, header: str) -> None:
+    for key, good in (("sk-ant-1", True), ("sk-invalid-1", False)):
+        sent = {"Authorization": f"Bearer {key}"} if header == "Authorization" else {"x-api-key": key}
+        with anthropic.Anthropic(base_url=simulator.root_url, api_key=key, max_retries=0, default_headers=sent) as one:
+            if good:
+                assert ask(one).content
+            else:
+                with pytest.raises(anthropic.AuthenticationError):
+                    ask(one)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"messages": []}, "messages: at least one message is required"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"extra_body": {"max_tokens": "many"}}, "max_tokens: Input should be a valid integer"),
+        ({"extra_body": {"colour": "red"}}, "colour: Extra inputs are not permitted"),
+        ({"extra_body": {"model": None}}, "model: Field required"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages.0.role: Input should be 'user' or 'assistant'"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "first message must use"),
+        ({"messages": [{"role": "user", "content": ""}]}, "non-empty content"),
+        ({"service_tier": "flex"}, "service_tier: Input should be 'auto' or 'standard_only'"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "budget_tokens"),
+        ({"extra_headers": {"anthropic-version": "1999-01-01"}}, "not a valid version"),
+    ],
+)
+def test_bad_requests(claude: anthropic.Anthropic, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        ask(claude, **changes)
+    body: Any = refused.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    assert body["request_id"].startswith("req_")
+    assert said in body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "kind"),
+    [
+        ({"kind": "rate_limited"}, anthropic.RateLimitError, "rate_limit_error"),
+        ({"kind": "overloaded"}, anthropic.InternalServerError, "overloaded_error"),
+        ({"kind": "server_error"}, anthropic.InternalServerError, "api_error"),
+        ({"kind": "server_error", "status": 504}, anthropic.InternalServerError, "timeout_error"),
+        ({"kind": "unauthorized"}, anthropic.AuthenticationError, "authentication_error"),
+        ({"kind": "client_error", "status": 403}, anthropic.PermissionDeniedError, "permission_error"),
+        ({"kind": "client_error", "status": 413}, anthropic.APIStatusError, "request_too_large"),
+        ({"kind": "spend_limit"}, anthropic.RateLimitError, "rate_limit_error"),
+        ({"kind": "spend_limit", "form": "own"}, anthropic.BadRequestError, "invalid_request_error"),
+        ({"kind": "spend_limit", "form": "billing"}, anthropic.APIStatusError, "billing_error"),
+        ({"kind": "context_length_exceeded"}, anthropic.BadRequestError, "invalid_request_error"),
+        ({"kind": "client_error", "status": 413, "body": "html"}, anthropic.APIStatusError, None),
+        ({"kind": "reset_after_billing"}, anthropic.APIConnectionError, None),
+    ],
+)
+def test_exceptions(
+    claude: anthropic.Anthropic,
+    simulator: Simulator,
+    fault: dict[str, Any],
+    expected: type[Exception],
+    kind: str | None,
+) -> None:
+    simulator.set_scenario({**STRICT, "faults": [fault]})
+    with pytest.raises(expected) as raised:
+        ask(claude)
+    if kind is not None:
+        body: Any = raised.value.body  # type: ignore[attr-defined]
+        assert body["error"]["type"] == kind
+
+
+def test_spend_limit_says_its_code(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    fault = {"kind": "spend_limit", "form": "enforced", "retry_after": "missing"}
+    simulator.set_scenario({**STRICT, "faults": [fault]})
+    with pytest.raises(anthropic.RateLimitError) as limited:
+        ask(claude)
+    body: Any = limited.value.body
+    assert body["error"]["details"]["error_code"] == "enforced_spend_limit_reached"
+    assert "retry-after" not in limited.value.response.headers
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("length", "max_tokens"),
+        ("refused", "refusal"),
+        ("paused", "pause_turn"),
+        ("tool_call", "tool_use"),
+        ("context_full", "model_context_window_exceeded"),
+    ],
+)
+def test_stop_reasons(claude: anthropic.Anthropic, simulator: Simulator, form: str, reason: str) -> None:
+    simulator.set_scenario({**STRICT, "answers": [{"form": form}]})
+    message = ask(claude)
+    assert message.stop_reason == reason
+    assert (message.stop_details is not None) is (form == "refused")
+
+
+def test_count_tokens(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    """Free, and the same number that a message is billed for."""
+    messages: Any = [{"role": "user", "content": "How many?"}]
+    counted = claude.messages.count_tokens(model="claude-haiku-5-5", messages=messages)
+    assert simulator.ledger()["received"]["calls"] == 0
+    assert counted.input_tokens == ask(claude, "How many?").usage.input_tokens
+
+
+def test_batch_from_create_to_results(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    """E12: counts show nothing until the end, every request has exactly one row, and the books agree."""
+    simulator.set_scenario({**STRICT, "batches": {"run_ms": 60_000}})
+    made = claude.messages.batches.create(requests=[request(f"i-{n}", f"Which {n}?") for n in range(300)])
+    assert (made.processing_status, made.request_counts.processing, made.results_url) == ("in_progress", 300, None)
+    assert (made.expires_at - made.created_at).total_seconds() == 86_400
+    with pytest.raises(anthropic.AnthropicError):
+        claude.messages.batches.results(made.id)
+    simulator.set_clock(advance_s=61)
+    batch = ended(claude, made.id)
+    assert (batch.request_counts.succeeded, batch.request_counts.processing) == (300, 0)
+    found = list(claude.messages.batches.results(made.id))
+    assert sorted(row.custom_id for row in found) == sorted(f"i-{n}" for n in range(300))
+    paid = {row["attempt_id"]: row for row in simulator.attempts()}
+    for row in found:
+        assert row.result.type == "succeeded"
+        usage = row.result.message.usage
+        assert usage.service_tier == "batch"
+        assert paid[row.custom_id]["billed_nano_usd"] == usage.input_tokens * 50 + usage.output_tokens * 250
+        assert paid[row.custom_id]["delivered"]
+
+
+@pytest.mark.parametrize(
+    ("requests", "said"),
+    [
+        ([], "List should have at least 1 item"),
+        ([request("a b")], "requests.0.custom_id: String should match pattern"),
+        ([request("x" * 65)], "requests.0.custom_id"),
+        ([request("a"), request("a")], "custom_id must be unique"),
+        ([{"custom_id": "a"}], "requests.0.params: Field required"),
+    ],
+)
+def test_envelopes_that_are_refused(claude: anthropic.Anthropic, requests: Any, said: str) -> None:
+    with pytest.raises(anthropic.BadRequestError, match=said):
+        claude.messages.batches.create(requests=requests)
+
+
+def test_bad_params_are_errored_rows(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    bad = [
+        request("top", temperature=0),
+        request("stream", stream=True),
+        request("speed", speed="fast"),
+        request("zero", max_tokens=0),
+        request("unknown", colour="red"),
+    ]
+    made = claude.messages.batches.create(requests=[request("good"), *bad])
+    batch = ended(claude, made.id)
+    assert (batch.request_counts.succeeded, batch.request_counts.errored) == (1, 5)
+    for row in claude.messages.batches.results(made.id):
+        assert row.result.type == ("succeeded" if row.custom_id == "good" else "errored")
+        if row.result.type == "errored":
+            assert row.result.error.error.type == "invalid_request_error"
+    assert simulator.ledger()["billed"]["calls"] == 1
+
+
+def test_cancel(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    story = {"kind": "batch_stuck", "keep": 0.5}
+    simulator.set_scenario({**STRICT, "faults": [story], "batches": {"cancel_ms": 60_000}})
+    made = claude.messages.batches.create(requests=[request(f"i-{n}") for n in range(10)])
+    while simulator.ledger()["billed"]["calls"] < 5:
+        pass
+    asked = claude.messages.batches.cancel(made.id)
+    assert (asked.processing_status, asked.cancel_initiated_at is not None) == ("canceling", True)
+    with pytest.raises(anthropic.BadRequestError, match="still in progress"):
+        claude.messages.batches.delete(made.id)
+    simulator.set_clock(advance_s=61)
+    batch = ended(claude, made.id)
+    assert (batch.request_counts.succeeded, batch.request_counts.canceled) == (5, 5)
+    kinds = Counter(row.result.type for row in claude.messages.batches.results(made.id))
+    assert kinds == {"succeeded": 5, "canceled": 5}
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.batches.cancel(made.id)
+
+
+def test_cancel_that_cancels_nothing(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    simulator.set_scenario({**STRICT, "faults": [{"kind": "cancel_races"}], "batches": {"run_ms": 60_000}})
+    made = claude.messages.batches.create(requests=[request(f"i-{n}") for n in range(10)])
+    claude.messages.batches.cancel(made.id)
+    simulator.set_clock(advance_s=61)
+    assert ended(claude, made.id).request_counts.succeeded == 10
+
+
+def test_expiry(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    simulator.set_scenario({**STRICT, "faults": [{"kind": "batch_expires", "keep": 0.3}]})
+    made = claude.messages.batches.create(requests=[request(f"i-{n}") for n in range(10)])
+    batch = ended(claude, made.id)
+    assert (batch.request_counts.succeeded, batch.request_counts.expired) == (3, 7)
+    assert simulator.ledger()["billed"]["calls"] == 3
+
+
+def test_results_are_archived_after_29_days(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    made = claude.messages.batches.create(requests=[request("a")])
+    assert ended(claude, made.id).archived_at is None
+    simulator.set_clock(advance_s=29 * 86_400)
+    assert claude.messages.batches.retrieve(made.id).archived_at is not None
+    with pytest.raises(anthropic.NotFoundError):
+        claude.messages.batches.results(made.id)
+
+
+def test_relative_results_url(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    simulator.set_scenario({**STRICT, "batches": {"results_url": "relative"}})
+    made = claude.messages.batches.create(requests=[request("a")])
+    assert str(ended(claude, made.id).results_url).startswith("/v1/")
+    assert [row.custom_id for row in claude.messages.batches.results(made.id)] == ["a"]
+
+
+def test_pages_and_deletion(claude: anthropic.Anthropic) -> None:
+    made = [claude.messages.batches.create(requests=[request("a")]).id for _ in range(5)]
+    assert [batch.id for batch in claude.messages.batches.list(limit=2)] == made[::-1]
+    page = claude.messages.batches.list(limit=2, before_id=made[0])
+    assert [batch.id for batch in page.data] == [made[2], made[1]]
+    ended(claude, made[0])
+    assert claude.messages.batches.delete(made[0]).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        claude.messages.batches.retrieve(made[0])
+    assert len(list(claude.messages.batches.list())) == 4
+
+
+def test_odd_result_type(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    simulator.set_scenario({**STRICT, "faults": [{"kind": "row", "form": "odd_type"}]})
+    made = claude.messages.batches.create(requests=[request("a")])
+    ended(claude, made.id)
+    [row] = claude.messages.batches.results(made.id)
+    assert row.result.type not in ("succeeded", "errored", "canceled", "expired")

@@ -1,0 +1,342 @@
+"""`openai`: batches through every state, their rows, their pages, and what the books say of their lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import openai
+import pytest
+from conformance.sdk.conftest import STRICT
+from conformance.sdk.lines import end_of, jsonl, line, rows, start, until, upload
+
+from kit.simulator import Simulator
+
+DATA = jsonl(line(f"i-{n}") for n in range(500))
+
+
+def scenario(*faults: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**STRICT, "faults": list(faults), **more}
+
+
+def test_batch_from_upload_to_results(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """E12: every line has one row, and the books agree with what the rows say."""
+    made = start(gpt, DATA, metadata={"job": "j-1"})
+    assert (made.status, made.request_counts, made.metadata) == (
+        "validating",
+        openai.types.BatchRequestCounts(total=0, completed=0, failed=0),
+        {"job": "j-1"},
+    )
+    batch = end_of(gpt, made)
+    assert (batch.status, batch.error_file_id, batch.model) == ("completed", None, "gpt-6-luna")
+    assert batch.request_counts == openai.types.BatchRequestCounts(total=500, completed=500, failed=0)
+    assert batch.in_progress_at is not None
+    assert batch.expires_at == batch.created_at + 86_400
+    assert simulator.ledger()["delivered"]["calls"] == 0
+    found = rows(gpt, batch.output_file_id)
+    assert [row["custom_id"] for row in found] != [f"i-{n}" for n in range(500)]
+    assert sorted(row["custom_id"] for row in found) == sorted(f"i-{n}" for n in range(500))
+    usage = [row["response"]["body"]["usage"] for row in found]
+    totals = simulator.ledger()
+    assert totals["billed"] == totals["delivered"]
+    assert totals["billed"]["prompt_tokens"] == sum(one["prompt_tokens"] for one in usage)
+    assert batch.usage is not None
+    assert batch.usage.total_tokens == sum(one["total_tokens"] for one in usage)
+    paid = {row["attempt_id"]: row["billed_nano_usd"] for row in simulator.attempts()}
+    for row in found:  # half of 100 and 500 nano-USD a token
+        used = row["response"]["body"]["usage"]
+        assert paid[row["custom_id"]] == used["prompt_tokens"] * 50 + used["completion_tokens"] * 250
+    assert totals["money"]["billed_nano_usd"] == sum(paid.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"input_file_id": "file-none"}, "no such file"),
+        ({"endpoint": "/v1/audio"}, "Supported values are"),
+        ({"completion_window": "1h"}, "Value must be '24h'"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"metadata": {str(n): "x" for n in range(17)}}, "metadata"),
+        ({"extra_body": {"priority": 1}}, "Unknown parameter: 'priority'"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after.seconds"),
+        ({"extra_body": {"input_file_id": None}}, "Missing required parameter: 'input_file_id'"),
+    ],
+)
+def test_batches_that_are_refused_at_once(gpt: openai.OpenAI, changes: dict[str, Any], said: str) -> None:
+    wanted = {"endpoint": "/v1/chat/completions", "completion_window": "24h", **changes}
+    with pytest.raises(openai.BadRequestError, match=said):
+        gpt.batches.create(**{"input_file_id": upload(gpt, DATA), **wanted})
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "number"),
+    [
+        (b"", "empty_file", None),
+        (jsonl([line("a")]) + b"{\n", "invalid_json_line", 2),
+        (jsonl([line("a"), line("b"), line("a")]), "duplicate_custom_id", 3),
+        (jsonl([line("a", url="/v1/embeddings")]), "url_mismatch", 1),
+        (jsonl([line("a"), {**line("b"), "body": {"model": "gpt-6-sol", "messages": []}}]), "mismatched_model", 2),
+        (jsonl([{"custom_id": "a", "url": "/v1/chat/completions", "body": {}}]), "missing_required_parameter", 1),
+        (jsonl([line(f"i-{n}") for n in range(21)]), "too_many_tasks", None),
+    ],
+)
+def test_files_that_fail_in_validation(
+    gpt: openai.OpenAI, simulator: Simulator, data: bytes, code: str, number: int | None
+) -> None:
+    simulator.set_scenario(scenario(batches={"max_requests": 20}))
+    batch = end_of(gpt, start(gpt, data))
+    assert (batch.status, batch.output_file_id, batch.error_file_id) == ("failed", None, None)
+    assert batch.failed_at is not None
+    assert batch.errors is not None
+    assert batch.errors.data is not None
+    [error] = batch.errors.data
+    assert (error.code, error.line) == (code, number)
+    assert simulator.ledger()["billed"]["calls"] == 0
+
+
+def test_bad_bodies_are_rows_of_the_error_file(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    bad = line("bad")
+    bad["body"]["colour"] = "red"
+    batch = end_of(gpt, start(gpt, jsonl([line("good"), bad])))
+    assert (batch.status, batch.request_counts) == (
+        "completed",
+        openai.types.BatchRequestCounts(total=2, completed=1, failed=1),
+    )
+    [row] = rows(gpt, batch.error_file_id)
+    assert (row["custom_id"], row["error"], row["response"]["status_code"]) == ("bad", None, 400)
+    assert row["response"]["body"]["error"]["code"] == "unknown_parameter"
+    assert [row["attempt_id"] for row in simulator.attempts()] == ["good"]
+
+
+def test_all_lines_fail(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """`completed` says nothing about the lines."""
+    for blank, expected in (([], None), ([{"kind": "output_id_blank"}], "")):
+        simulator.set_scenario(scenario({"kind": "server_error", "on": ["line"]}, *blank))
+        batch = end_of(gpt, start(gpt, DATA))
+        assert (batch.status, batch.output_file_id) == ("completed", expected)
+        assert len(rows(gpt, batch.error_file_id)) == 500
+
+
+def test_pages_newest_first(gpt: openai.OpenAI) -> None:
+    data = jsonl([line("a")])
+    made = [start(gpt, data, metadata={"n": str(n)}).id for n in range(5)]
+    page = gpt.batches.list(limit=2)
+    assert [batch.id for batch in page.data] == made[:-3:-1]
+    assert page.has_more
+    assert [batch.id for batch in gpt.batches.list(limit=2)][:5] == made[::-1]
+    with pytest.raises(openai.BadRequestError):
+        gpt.batches.list(limit=101)
+    with pytest.raises(openai.NotFoundError):
+        gpt.batches.retrieve("batch_none")
+
+
+def test_cancel(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """What ran before the cancel is in the output and billed; the rest is in no file."""
+    simulator.set_scenario(scenario({"kind": "batch_stuck", "keep": 0.4}, batches={"cancel_ms": 60_000}))
+    batch = until(gpt, start(gpt, DATA), "in_progress")
+    assert gpt.batches.cancel(batch.id).status == "cancelling"
+    assert gpt.batches.cancel(batch.id).status == "cancelling"
+    simulator.set_clock(advance_s=61)
+    batch = end_of(gpt, batch)
+    assert (batch.status, batch.cancelled_at is not None) == ("cancelled", True)
+    done = len(rows(gpt, batch.output_file_id))
+    assert done in (0, 200)  # the cancel may come before the first line
+    assert simulator.ledger()["billed"]["calls"] == done
+    with pytest.raises(openai.ConflictError, match="Cannot cancel a batch with status 'cancelled'"):
+        gpt.batches.cancel(batch.id)
+
+
+def test_cancel_that_comes_too_late(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    simulator.set_scenario(scenario({"kind": "cancel_races"}, batches={"validate_ms": 60_000}))
+    batch = start(gpt, DATA)
+    assert gpt.batches.cancel(batch.id).status == "cancelling"
+    simulator.set_clock(advance_s=61)
+    batch = end_of(gpt, batch)
+    assert batch.status == "completed"
+    assert len(rows(gpt, batch.output_file_id)) == 500
+
+
+def test_expiry_keeps_what_is_done(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    simulator.set_scenario(scenario({"kind": "batch_stuck", "keep": 0.5}))
+    batch = until(gpt, start(gpt, DATA), "in_progress")
+    while simulator.ledger()["billed"]["calls"] < 250:
+        pass
+    simulator.set_clock(advance_s=86_401)
+    batch = end_of(gpt, batch)
+    assert (batch.status, batch.expired_at is not None) == ("expired", True)
+    missed = rows(gpt, batch.error_file_id)
+    assert {row["error"]["code"] for row in missed} == {"batch_expired"}
+    assert len(missed) == 250 == len(rows(gpt, batch.output_file_id))
+    assert simulator.ledger()["delivered"]["calls"] == 250
+
+
+@pytest.mark.parametrize("results", ["partial", "none"])
+def test_expiry_by_scenario(gpt: openai.OpenAI, simulator: Simulator, results: str) -> None:
+    simulator.set_scenario(scenario({"kind": "batch_expires", "keep": 0.2, "results": results}))
+    batch = end_of(gpt, start(gpt, DATA))
+    assert batch.status == "expired"
+    assert len(rows(gpt, batch.output_file_id)) == (100 if results == "partial" else 0)
+
+
+def test_enqueued_tokens(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """The limit is over all batches of the model, and is released when one ends."""
+    simulator.set_scenario(scenario({"kind": "batch_stuck", "first": 1}, batches={"max_enqueued_tokens": 7000}))
+    first = until(gpt, start(gpt, DATA), "in_progress")  # 500 x 12 tokens
+    second = end_of(gpt, start(gpt, DATA))
+    assert second.errors is not None
+    assert second.errors.data is not None
+    assert (second.status, second.errors.data[0].code) == ("failed", "token_limit_exceeded")
+    assert "Limit: 7,000 enqueued tokens" in str(second.errors.data[0].message)
+    gpt.batches.cancel(first.id)
+    end_of(gpt, first)
+    assert end_of(gpt, start(gpt, DATA)).status == "completed"
+
+
+def test_states_take_their_time(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    times = {"validate_ms": 60_000, "run_ms": 3_600_000, "finalize_ms": 60_000, "lines_per_s": 1}
+    simulator.set_scenario(scenario(batches=times))
+    batch = start(gpt, DATA)
+    seen = [batch.status]
+    for advance_s in (61, 4000, 61):
+        simulator.set_clock(advance_s=advance_s)
+        batch = until(gpt, batch, {61: "in_progress", 4000: "finalizing"}[advance_s] if len(seen) < 3 else "completed")
+        seen.append(batch.status)
+    assert seen == ["validating", "in_progress", "finalizing", "completed"]
+    stamps = [batch.created_at, batch.in_progress_at, batch.finalizing_at, batch.completed_at]
+    assert None not in stamps
+    assert stamps == sorted(stamps, key=lambda at: at or 0)
+
+
+@pytest.mark.parametrize(
+    ("form", "missing", "extra"),
+    [("missing", 1, 0), ("duplicate", 0, 1), ("unknown_id", 1, 1), ("foreign", 0, 1)],
+)
+def test_rows_that_are_not_as_they_should_be(
+    gpt: openai.OpenAI, simulator: Simulator, form: str, missing: int, extra: int
+) -> None:
+    data = jsonl([line(f"i-{n}", "Which licence?") for n in range(20)])
+    simulator.set_scenario(scenario({"kind": "row", "form": form, "regex": r"i-7$"}))
+    batch = end_of(gpt, start(gpt, data))
+    found = Counter(row["custom_id"] for row in rows(gpt, batch.output_file_id))
+    wanted = Counter({f"i-{n}": 1 for n in range(20)})
+    assert (wanted - found).total() == missing
+    assert (found - wanted).total() == extra
+    assert simulator.ledger()["billed"]["calls"] == 20
+    assert simulator.ledger()["lost"]["calls"] == (1 if form == "missing" else 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "response", "code"),
+    [
+        ({"kind": "line_error"}, None, "request_timeout"),
+        ({"kind": "line_error", "form": "status_zero"}, 0, None),
+        ({"kind": "rate_limited"}, 429, None),
+        ({"kind": "reset_after_billing"}, None, "request_timeout"),
+    ],
+)
+def test_error_rows_in_their_forms(
+    gpt: openai.OpenAI, simulator: Simulator, fault: dict[str, Any], response: int | None, code: str | None
+) -> None:
+    simulator.set_scenario(scenario({**fault, "on": ["line"], "regex": "i-3$"}))
+    batch = end_of(gpt, start(gpt, jsonl([line(f"i-{n}") for n in range(10)])))
+    found = rows(gpt, batch.output_file_id) + rows(gpt, batch.error_file_id)
+    assert len(found) == 10
+    [row] = [row for row in found if row["custom_id"] == "i-3"]
+    assert (None if row["response"] is None else row["response"]["status_code"]) == response
+    assert (None if row["error"] is None else row["error"]["code"]) == code
+
+
+@pytest.mark.parametrize("form", ["cut_last_line", "no_final_newline", "crlf", "blank_line", "bom"])
+def test_spoiled_result_files(gpt: openai.OpenAI, simulator: Simulator, form: str) -> None:
+    simulator.set_scenario(scenario({"kind": "result_file", "form": form}))
+    batch = end_of(gpt, start(gpt, jsonl([line(f"i-{n}") for n in range(5)])))
+    data = gpt.files.content(batch.output_file_id or "").read()
+    assert gpt.files.retrieve(batch.output_file_id or "").bytes == len(data)
+    pieces = data.split(b"\n")
+    match form:
+        case "cut_last_line":
+            with pytest.raises(json.JSONDecodeError):
+                json.loads(pieces[-1])
+            assert simulator.ledger()["delivered"]["calls"] == 4
+        case "no_final_newline":
+            assert json.loads(pieces[-1])["custom_id"]
+        case "crlf":
+            assert data.count(b"\r\n") == 5
+        case "blank_line":
+            assert b"" in pieces[:-1]
+        case "bom":
+            assert data.startswith(b"\xef\xbb\xbf{")
+
+
+def test_separators_inside_answers_are_no_ends_of_lines(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    simulator.set_scenario(scenario(answers=[{"content": {"t": "x"}, "form": "line_separators"}]))
+    batch = end_of(gpt, start(gpt, jsonl([line(f"i-{n}") for n in range(5)])))
+    data = gpt.files.content(batch.output_file_id or "").read()
+    assert "\u2028" in data.decode()
+    assert len(data.decode().splitlines()) > 5 == len(data.splitlines())
+
+
+@pytest.mark.parametrize("form", ["all_completed", "zero", "null"])
+def test_counts_that_lie(gpt: openai.OpenAI, simulator: Simulator, form: str) -> None:
+    faults = ({"kind": "counts_wrong", "form": form}, {"kind": "line_error"})
+    simulator.set_scenario(scenario(*faults))
+    batch = end_of(gpt, start(gpt, DATA))
+    counts = batch.request_counts
+    told = None if counts is None else (counts.total, counts.completed, counts.failed)
+    assert told == {"all_completed": (500, 500, 0), "zero": (0, 0, 0), "null": None}[form]
+
+
+def test_create_whose_answer_is_lost_leaves_an_orphan(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """E7: the submission is there, to be found by its metadata; for a while it is missing from lists."""
+    faults = ({"kind": "reset_after_billing", "on": ["batch_create"], "first": 1}, {"kind": "list_lag", "for_ms": 5000})
+    simulator.set_scenario(scenario(*faults))
+    with pytest.raises(openai.APIConnectionError):
+        start(gpt, DATA, metadata={"intent": "n-17"})
+    assert list(gpt.batches.list()) == []
+    simulator.set_clock(advance_s=6)
+    [orphan] = [batch for batch in gpt.batches.list() if (batch.metadata or {}).get("intent") == "n-17"]
+    assert end_of(gpt, orphan).status == "completed"
+
+
+def test_polling_that_is_limited(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    simulator.set_scenario(scenario({"kind": "rate_limited", "on": ["batch_retrieve", "batch_list"], "first": 1}))
+    batch = start(gpt, DATA)
+    with pytest.raises(openai.RateLimitError):
+        gpt.batches.retrieve(batch.id)
+    with pytest.raises(openai.RateLimitError):
+        gpt.batches.list()
+    assert end_of(gpt, batch).status == "completed"
+
+
+def test_odd_status(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    simulator.set_scenario(scenario({"kind": "odd_status", "status": "paused"}))
+    assert start(gpt, DATA).status == "paused"
+
+
+def test_failures_by_scenario(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    story = {"kind": "batch_failed", "code": "invalid_json_line", "lines": 3, "match": '"job": "odd"'}
+    simulator.set_scenario(scenario({**story, "match": None, "regex": r'"job":\s*"odd"'}))
+    batch = end_of(gpt, start(gpt, DATA, metadata={"job": "odd"}))
+    assert batch.errors is not None
+    assert [error.line for error in batch.errors.data or []] == [1, 2, 3]
+    assert end_of(gpt, start(gpt, DATA, metadata={"job": "even"})).status == "completed"
+
+
+def test_other_endpoints(gpt: openai.OpenAI) -> None:
+    bodies = {
+        "/v1/responses": {"model": "gpt-6-luna", "input": "Which?"},
+        "/v1/embeddings": {"model": "text-embedding-3-small", "input": ["a", "b"]},
+    }
+    for url, body in bodies.items():
+        batch = end_of(gpt, start(gpt, jsonl([{**line("a", url=url), "body": body}]), endpoint=url))
+        [row] = rows(gpt, batch.output_file_id)
+        assert row["response"]["body"]["object"] in ("response", "list")
+
+
+def test_output_expires(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    batch = end_of(gpt, start(gpt, DATA, output_expires_after={"anchor": "created_at", "seconds": 3600}))
+    assert len(rows(gpt, batch.output_file_id)) == 500
+    simulator.set_clock(advance_s=3601)
+    with pytest.raises(openai.NotFoundError):
+        gpt.files.content(batch.output_file_id or "")
