@@ -261,8 +261,8 @@ def test_a_document_over_the_context_fails_alone(line: Line) -> None:
 
 def test_the_spend_stops_at_the_budget(line: Line, simulator: Simulator) -> None:
     """E10: a job that costs more than was estimated is held at its budget; nothing fails, and resume goes on."""
-    simulator.set_scenario({"latency": {"fixed_ms": 20}})
-    rows = [{"id": f"d{i}", "text": f"document number {i} " + "word " * 200} for i in range(600)]
+    simulator.set_scenario({"latency": {"fixed_ms": 100}})
+    rows = [{"id": f"d{i}", "text": f"document number {i} " + "word " * 200} for i in range(1_400)]
     model = {"pools": ["underestimated"], "max_output_tokens": 8}
     frozen = pipeline(model=model, repair={"attempts": 0}, limits={"budget_usd": 0.016})
     job = line.submit(frozen, rows)
@@ -271,8 +271,8 @@ def test_the_spend_stops_at_the_budget(line: Line, simulator: Simulator) -> None
     assert "budget" in (held.reason or "")
     assert held.totals.cost_nano_usd > 16_000_000
     calls = simulator.ledger()["billed"]["calls"]
-    assert calls < 600
     for _ in range(100):
         line.step()
-    outstanding = 2 * 2 * 20  # two partitions, each may have twice the pool's slots dispatched
-    assert simulator.ledger()["billed"]["calls"] <= min(calls + outstanding, 599)
+    # two partitions, each may have three seconds of the rate seen dispatched; 20 slots of 100 ms make 200 calls a second
+    outstanding = 2 * 2 * 20 + 3 * 200
+    assert simulator.ledger()["billed"]["calls"] <= min(calls + outstanding, 1_399)

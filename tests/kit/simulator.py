@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,8 +26,12 @@ STOP_TIMEOUT_S = 10.0
 class Simulator:
     """A running simulator of its own process; started on entry, stopped by its pid on exit."""
 
-    def __init__(self, scenario: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, scenario: dict[str, Any] | None = None, *, home: Path | None = None, options: Sequence[str] = ()
+    ) -> None:
+        """`home` keeps state across a restart; `options` are further words of its command line."""
         self._scenario = scenario or {}
+        self._options = [*options, *(["--home", str(home)] if home is not None else [])]
         self._folder = tempfile.TemporaryDirectory(prefix="simulator-")
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -63,6 +68,7 @@ class Simulator:
         scenario_file.write_text(json.dumps(self._scenario))
         command = [sys.executable, "-m", "nightmill.provider_simulator", "--port", "0"]
         command += ["--port-file", str(port_file), "--scenario", str(scenario_file)]
+        command += self._options
         with log_file.open("wb") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -98,6 +104,12 @@ class Simulator:
         """One row per accepted call in order of arrival; with `refused`, per call that arrived."""
         path = "/__sim/ledger/attempts" + ("?refused=1" if refused else "")
         return [json.loads(line) for line in self._call("GET", path).splitlines()]
+
+    def set_clock(self, *, advance_s: float = 0, speed: float | None = None) -> dict[str, Any]:
+        """Put the clock of files, batches and webhooks forward, or let it run at another speed."""
+        wanted = {"advance_s": advance_s, **({} if speed is None else {"speed": speed})}
+        clock: dict[str, Any] = json.loads(self._call("POST", "/__sim/clock", json.dumps(wanted).encode()))
+        return clock
 
     def reset(self) -> None:
         """Empty the ledger and forget which bodies were seen; the scenario stays."""

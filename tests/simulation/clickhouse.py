@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kit.ledger_columns import rows_of
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.store.columns import Table
 
@@ -25,13 +26,11 @@ class SimulatedClickHouse:
         self.away = False
         self._rows: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {name: {} for name in KEYS}
 
-    def insert(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    def insert(self, table: Table, columns: Sequence[Any]) -> None:
         if self.away:
             raise Unavailable("ClickHouse does not take rows")
-        names = [name for name, _ in table.columns]
         kept = self._rows[table.name]
-        for values in rows:
-            row = dict(zip(names, values, strict=True))
+        for row in rows_of(table, columns):
             key = tuple(row[name] for name in KEYS[table.name])
             before = kept.get(key)
             if before is None or row["ver"] >= before["ver"]:
@@ -47,9 +46,9 @@ class Connection:
     def __init__(self, server: SimulatedClickHouse, point: Callable[[str], None]) -> None:
         self._server, self._point = server, point
 
-    def insert(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    def insert(self, table: Table, columns: Sequence[Any]) -> None:
         self._point("insert")
-        self._server.insert(table, rows)
+        self._server.insert(table, columns)
         self._point("inserted")
 
     def close(self) -> None:

@@ -15,7 +15,15 @@ from simulation.removals import Off
 from simulation.seeds import Failure, run_seed
 
 #: one slot for two gateways, and time enough for leases to end
-_ONE_SLOT = {"slots": 1, "items": 20, "jobs": 1, "requests_per_minute": None, "tempo_ms": 60, "turns": 1200}
+_ONE_SLOT = {
+    "slots": 1,
+    "items": 20,
+    "jobs": 1,
+    "requests_per_minute": None,
+    "input_tokens_per_minute": None,
+    "tempo_ms": 60,
+    "turns": 1200,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,32 @@ GUARDS: tuple[Guard, ...] = (
         focus=Focus(("command", "server_error")),
         invariants=("nothing starts for a batch that stands still", "every queue drains"),
         seeds=(7, 10),
+    ),
+    Guard(
+        name="generation-of-waiters",
+        where="dispatcher.fence.standing: a newer generation",
+        protects="what an older generation of a batch waits for is neither called nor settled for it any more",
+        off=removals.generation_of_waiters,
+        focus=Focus(
+            (),
+            {"tight_budget": True, "jobs": 1, "items": 20, "slots": 1, "repairs": 0, "turns": 1200},
+            {"backlog": 0.03},
+        ),
+        invariants=("nothing starts for a batch that stands still", "an older generation is told nothing"),
+        seeds=(),
+    ),
+    Guard(
+        name="words-not-here-yet",
+        where="dispatcher.fence.standing: no word, or an older one",
+        protects="a waiter whose batch's word is not in view yet waits, whatever an older word says",
+        off=removals.words_not_here_yet,
+        focus=Focus(
+            (),
+            {**_ONE_SLOT, "jobs": 3, "equal_jobs": False, "tight_budget": False, "tempo_ms": 10, "idle_ms": (50, 250)},
+            {"late_view": 0.06, "crash": 0.02, "pause": 0.02, "command": 0.06},
+        ),
+        invariants=("no live waiter is forgotten", "every queue drains"),
+        seeds=(),
     ),
     Guard(
         name="fenced-ticks",
@@ -125,6 +159,40 @@ GUARDS: tuple[Guard, ...] = (
         seeds=(4,),
     ),
     Guard(
+        name="lease-end-before-send",
+        where="provider_gateway.http.HttpCaller._send: until_ms",
+        protects="a call that a stopped process was about to make is not made after its lease: others have its slot",
+        off=removals.lease_end_before_send,
+        focus=Focus(("pause_in_call", "hang"), _ONE_SLOT),
+        invariants=("leases never above capacity",),
+        seeds=(),
+    ),
+    Guard(
+        name="guard-after-ttl",
+        where="rate_governor.pool.Terms: guard_ms",
+        protects="a holder whose clock is slow starts nothing that the governor has given to others",
+        off=removals.guard_after_ttl,
+        focus=Focus(
+            ("slew",),
+            {**_ONE_SLOT, "attempts": 4, "tempo_ms": 4, "idle_ms": (20, 50), "turns": 4000},
+            {"slow_send": 0.5, "stuck": 0.002, "hang": 0.8},
+        ),
+        invariants=("leases never above capacity",),
+        seeds=(),
+    ),
+    Guard(
+        name="no-time-in-take-over",
+        where="rate_governor.pool.take_over",
+        protects="a governor whose clock is ahead of its predecessor's gives nothing away for that",
+        off=removals.no_time_in_take_over,
+        focus=Focus(
+            ("move", "skew", "server_error"),
+            {"slots": 6, "requests_per_minute": None, "input_tokens_per_minute": 2_400, "items": 60, "turns": 1200},
+        ),
+        invariants=("leases never above capacity",),
+        seeds=(),
+    ),
+    Guard(
         name="slots-until-call-deadline",
         where="rate_governor.pool.Terms: call_deadline_ms",
         protects="slots of a lapsed lease stay taken as long as its calls may last",
@@ -141,6 +209,24 @@ GUARDS: tuple[Guard, ...] = (
         focus=Focus(("repeat_record",)),
         invariants=("the publisher's books agree", "nothing is lost", "nothing is charged twice", "every queue drains"),
         seeds=(3,),
+    ),
+    Guard(
+        name="spend-stop",
+        where="publisher.batches.overspent",
+        protects="a batch whose budget is spent starts nothing more",
+        off=removals.spend_stop,
+        focus=Focus((), {"tight_budget": True, "items": 20, "jobs": 1, "slots": 1}),
+        invariants=("spend never above budget",),
+        seeds=(),
+    ),
+    Guard(
+        name="exclusive-pointer",
+        where="publisher.targets.files.FilesTarget._switch: hardlink_to",
+        protects="a version that another installation has published into the same folder is not replaced",
+        off=removals.exclusive_pointer,
+        focus=Focus(("stranger",)),
+        invariants=("readers see what is published",),
+        seeds=(),
     ),
     Guard(
         name="commands-once",
@@ -180,12 +266,12 @@ GUARDS: tuple[Guard, ...] = (
     ),
     Guard(
         name="versions-of-attempts",
-        where="ledger.rows.attempt_version",
+        where="ledger.columns.attempt_versions",
         protects="an older word on an attempt does not replace a newer one",
         off=removals.versions_of_attempts,
         focus=Focus(("move", "rewind")),
         invariants=("ledger = bill", "an answer that landed is known"),
-        seeds=(91,),
+        seeds=(79, 202),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""From an event to the rows of the ledger, as tuples in the order of the columns in tables.py.
+"""From an event that is rare to its row, a tuple in the order of the columns in tables.py.
 
 Every value is a function of the event alone, so that the same event gives the same row whenever it comes.
 """
@@ -9,13 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 from nightmill.kernel.domain.ids import dataset_of
-from nightmill.kernel.domain.lifecycle import AttemptState, BatchState
+from nightmill.kernel.domain.lifecycle import BatchState
 from nightmill.kernel.wire.messages import (
-    AttemptAnswered,
-    AttemptJudged,
     BatchPublished,
     BatchSealed,
-    ItemSettled,
     JobCompleted,
     LeaseAmounts,
     LeaseRequested,
@@ -27,8 +24,6 @@ Row = tuple[Any, ...]
 
 _STAMP = re.compile(r"^(\d{4})(\d{2})(\d{2})-(\d{2})(\d{2})(\d{2})-")
 _MINUTE_S = 60
-#: revisions of one generation before the next generation begins
-_REVISIONS = 1 << 16
 #: completion times (epoch ms) fit below it, so a final notice outranks every held one
 _FINAL = 1 << 48
 
@@ -58,101 +53,6 @@ def submitted_at_ms(job: str) -> int:
         raise ForeignId(f"job id {job!r} does not hold its time as tenant.pipeline.YYYYMMDD-HHMMSS-suffix")
     year, month, day, hour, minute, second = (int(part) for part in stamp.groups())
     return timegm((year, month, day, hour, minute, second)) * 1000
-
-
-def attempt_version(attempt: AttemptAnswered) -> int:
-    """Place in the life of an attempt: unknown, then answered or failed, then corrected by a late answer."""
-    if attempt.state is AttemptState.UNKNOWN:
-        return 2
-    return 4 if attempt.late else 3
-
-
-def is_call(attempt: AttemptAnswered) -> bool:
-    """Whether this call happened or may have happened; one that surely never left costs nothing and is no row."""
-    return attempt.state not in (AttemptState.NOT_SENT, AttemptState.MINTED)
-
-
-def attempt_row(event: AttemptJudged) -> Row:
-    """Row of `attempts`."""
-    a, failure, usage, verdict = event.attempt, event.attempt.failure, event.attempt.usage, event.verdict
-    return (
-        *tenant_and_pipeline(a.job_id),
-        a.job_id,
-        a.batch_id,
-        a.generation,
-        a.source_id,
-        a.item_key,
-        a.ordinal,
-        a.minted_at_ms,
-        a.shard_id,
-        a.pool,
-        a.model,
-        a.lane.value,
-        a.state.value,
-        *_failure(failure),
-        failure.billed.value if failure else "unknown" if a.state is AttemptState.UNKNOWN else "yes",
-        a.http_status,
-        a.finish_reason or "",
-        verdict.kind.value if verdict else "",
-        (verdict.rule if verdict else None) or "",
-        usage.input_tokens if usage else None,
-        usage.cached_tokens if usage else None,
-        usage.output_tokens if usage else None,
-        a.cost_nano_usd,
-        a.reserved_nano_usd,
-        a.price_version,
-        a.is_repair,
-        a.late,
-        a.provider_request_id or "",
-        a.started_at_ms,
-        a.ended_at_ms,
-        attempt_version(a),
-    )
-
-
-def verdict_row(event: AttemptJudged) -> Row | None:
-    """Row of `verdicts`; None when there was neither an answer nor a verdict."""
-    a, verdict = event.attempt, event.verdict
-    if verdict is None and a.output is None and a.output_digest is None:
-        return None
-    return (
-        *tenant_and_pipeline(a.job_id),
-        a.job_id,
-        a.item_key,
-        a.ordinal,
-        a.minted_at_ms,
-        *_verdict(verdict),
-        a.output or "",
-        a.output_digest or "",
-        event.judged_at_ms,
-        attempt_version(a),
-    )
-
-
-def item_row(event: ItemSettled) -> Row:
-    """Row of `items`: a newer generation of its batch replaces it, and within one a newer revision."""
-    return (
-        *tenant_and_pipeline(event.job_id),
-        event.job_id,
-        submitted_at_ms(event.job_id),
-        event.batch_id,
-        event.ordinal,
-        event.item_key,
-        event.generation,
-        event.revision,
-        event.source_id,
-        event.outcome.value,
-        *_verdict(event.verdict),
-        *_failure(event.failure),
-        event.reused,
-        *_totals(event.totals),
-        event.attempt_id or "",
-        event.model or "",
-        event.pipeline_digest,
-        event.planned_at_ms,
-        event.settled_at_ms,
-        event.generation * _REVISIONS + event.revision,
-    )
 
 
 def batch_row(event: BatchSealed) -> Row:
@@ -239,16 +139,6 @@ def lease_row(event: LeaseRequested) -> Row:
         event.asked_at_ms,
         event.seq,
     )
-
-
-def _failure(failure: Any) -> tuple[str, str, str]:
-    return (failure.failure_class.value, failure.signal, failure.message) if failure else ("", "", "")
-
-
-def _verdict(verdict: Any) -> tuple[str, str, str, str]:
-    if verdict is None:
-        return ("", "", "", "")
-    return (verdict.kind.value, verdict.rule or "", verdict.field or "", verdict.value or "")
 
 
 def _totals(t: Totals) -> Row:

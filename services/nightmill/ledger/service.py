@@ -2,15 +2,20 @@
 
 A crash between the two brings the same events again. They give the same keys, so nothing counts twice, whatever the
 boundaries of the second delivery. A ClickHouse that is away holds this service's positions and nobody else's work.
+
+What comes once or more for each item is kept as it came and read at the flush, all at once, into columns. If that
+shows a record that can not be read, the loop starts over and the record is refused when it comes again.
 """
 
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
-from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service
+from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, StartOver
 from nightmill.kernel.store.clickhouse import ClickHouse
 from nightmill.kernel.store.columns import Table
+from nightmill.kernel.wire.codec import Undecodable
 from nightmill.kernel.wire.messages import (
     AttemptJudged,
     BatchPublished,
@@ -19,42 +24,33 @@ from nightmill.kernel.wire.messages import (
     JobCompleted,
     LeaseRequested,
 )
-from nightmill.ledger import rows, tables
+from nightmill.ledger import columns, rows, tables
 from nightmill.ledger.http import QueryServer
 
 log = logging.getLogger(__name__)
 
-#: rows of one partition by table, then by key and version: an event that comes again before the flush replaces itself
-Gathered = dict[str, dict[Any, rows.Row]]
+#: of one partition by table: rows by key and version, or the records to read at the flush by themselves; either way an
+#: event that comes again before the flush replaces itself
+Gathered = dict[str, dict[Any, rows.Row | None]]
 
 
 class Ledger(Service):
     """Owns the store, and the endpoint that reads from it."""
 
     name = "ledger"
+    unread = frozenset({AttemptJudged, ItemSettled})
 
     def __init__(self, store: ClickHouse, server: QueryServer | None = None) -> None:
         self._store = store
         self._server = server
         self._gathered: dict[int, Gathered] = {}
+        self._spoilt: dict[bytes, str] = {}  #: records that can not be read, as the last flush found; and why
 
-    def on_attempt_judged(self, event: AttemptJudged, part: Partition) -> Decision:
-        attempt = event.attempt
-        if not rows.is_call(attempt):
-            return NOTHING
-        try:
-            row, verdict = rows.attempt_row(event), rows.verdict_row(event)
-        except rows.ForeignId as error:
-            raise ContractViolation(str(error)) from error
-        key = (attempt.item_key, attempt.ordinal, attempt.minted_at_ms, rows.attempt_version(attempt))
-        self._put(part, tables.ATTEMPTS, key, row)
-        if verdict is not None:
-            self._put(part, tables.VERDICTS, key, verdict)
-        return NOTHING
+    def on_attempt_judged(self, record: bytes, part: Partition) -> Decision:
+        return self._keep(part, record, tables.ATTEMPTS, tables.VERDICTS)
 
-    def on_item_settled(self, event: ItemSettled, part: Partition) -> Decision:
-        key = (event.batch_id, event.ordinal, event.generation, event.revision)
-        return self._gather(part, tables.ITEMS, key, rows.item_row, event)
+    def on_item_settled(self, record: bytes, part: Partition) -> Decision:
+        return self._keep(part, record, tables.ITEMS)
 
     def on_batch_sealed(self, event: BatchSealed, part: Partition) -> Decision:
         key = (event.batch_id, event.sealed_at_ms)
@@ -78,9 +74,7 @@ class Ledger(Service):
         for table in tables.TABLES:
             gathered = [tables_of[table.name] for tables_of in self._gathered.values() if tables_of.get(table.name)]
             if gathered:
-                block = [row for by_key in gathered for row in by_key.values()]
-                self._store.insert(table, block)
-                log.debug("rows inserted", extra={"action": "rows_inserted", "table": table.name, "rows": len(block)})
+                self._insert(table, [entry for by_key in gathered for entry in by_key.items()])
                 for by_key in gathered:
                     by_key.clear()
         return NOTHING
@@ -100,8 +94,32 @@ class Ledger(Service):
             raise ContractViolation(str(error)) from error
         return NOTHING
 
-    def _put(self, part: Partition, table: Table, key: Any, row: rows.Row) -> None:
+    def _keep(self, part: Partition, record: bytes, *to: Table) -> Decision:
+        if self._spoilt and record in self._spoilt:
+            raise ContractViolation(self._spoilt.pop(record))
+        for table in to:
+            self._put(part, table, record, None)
+        return NOTHING
+
+    def _put(self, part: Partition, table: Table, key: Any, row: rows.Row | None) -> None:
         gathered = self._gathered.get(part.number)
         if gathered is None:
             gathered = self._gathered[part.number] = defaultdict(dict)
         gathered[table.name][key] = row
+
+    def _insert(self, table: Table, entries: Sequence[tuple[Any, rows.Row | None]]) -> None:
+        read = columns.READERS.get(table.name)
+        try:
+            if read is None:
+                block: columns.Block = list(zip(*(row for _, row in entries if row is not None), strict=True))
+            else:
+                block = read([record for record, _ in entries])
+            if len(block[0]):
+                self._store.insert(table, block)
+        except (Undecodable, ValueError) as error:
+            faults = {record: columns.fault(table, record) for record, _ in entries} if read is not None else {}
+            self._spoilt = {record: fault for record, fault in faults.items() if fault is not None}
+            if not self._spoilt:
+                raise
+            raise StartOver(f"{len(self._spoilt)} of {len(entries)} records can not be read") from error
+        log.debug("rows inserted", extra={"action": "rows_inserted", "table": table.name, "rows": len(block[0])})

@@ -1,11 +1,30 @@
-"""What the publisher's word does to a batch's plan (E11)."""
+"""How a batch's plan begins, and what the publisher's word does to it (E11)."""
 
 from nightmill.kernel.domain.lifecycle import ControlState, PlanPhase
-from nightmill.kernel.wire.messages import BatchControlled, BatchPlanRow
+from nightmill.kernel.wire.messages import BatchControlled, BatchPlanRow, JobSubmitted
 from nightmill.kernel.wire.values import replace
 
 #: planning is not over: there is nothing to release or to stop yet, and the publisher has not been told of the batch
 _BEFORE_SEALING = frozenset({PlanPhase.FREEZING, PlanPhase.MERGING, PlanPhase.REFUSED})
+
+
+def opened(job: JobSubmitted, batch: str, now_ms: int) -> BatchPlanRow:
+    """The plan of a job that was just submitted: nothing is read yet."""
+    return BatchPlanRow(
+        batch_id=batch,
+        job=job,
+        phase=PlanPhase.FREEZING,
+        cursor_row=0,
+        cursor_bytes=0,
+        blocks=0,
+        planned=0,
+        refused_rows=0,
+        input_tokens=0,
+        max_output_tokens=0,
+        generation=0,
+        released_blocks=0,
+        updated_at_ms=now_ms,
+    )
 
 
 def follow(row: BatchPlanRow, word: BatchControlled, now_ms: int) -> BatchPlanRow | None:

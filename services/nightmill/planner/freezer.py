@@ -11,10 +11,11 @@ from typing import BinaryIO
 
 from nightmill.kernel.domain.lifecycle import PlanPhase
 from nightmill.kernel.store.blobs import BlobStore
-from nightmill.kernel.store.blocks import write_block
+from nightmill.kernel.store.blocks import write_lines
 from nightmill.kernel.wire.messages import BatchPlanRow, BlockPlanRow, BlockRef, JobInput
 from nightmill.kernel.wire.values import replace
 from nightmill.planner.duplicates import IdEntry, write_run
+from nightmill.planner.measured import Measured, MeasureKey
 from nightmill.planner.meter import Measure
 from nightmill.planner.readers import Cursor, label_of, read_records
 from nightmill.planner.rows import Columns, GoodRow, RepeatedId, RowProblem, shown
@@ -82,8 +83,8 @@ class _OpenInput:
 class Freezer:
     """Freezes inputs slice by slice. Holds at most eight open files; `close` them."""
 
-    def __init__(self, blobs: BlobStore) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: BlobStore, measured: Measured) -> None:
+        self._blobs, self._measured = blobs, measured
         self._open: OrderedDict[str, _OpenInput] = OrderedDict()
 
     def freeze(self, row: BatchPlanRow, transform: Transform, now_ms: int) -> tuple[BatchPlanRow, BlockPlanRow | None]:
@@ -125,7 +126,11 @@ class Freezer:
             self.forget(batch_id)
 
     def _stage(self, row: BatchPlanRow, sifted: Sifted) -> BlockPlanRow:
-        block = write_block(self._blobs, [dict(good.fields) for good in sifted.rows]) if sifted.rows else _NO_BLOCK
+        block = _NO_BLOCK
+        if sifted.rows:
+            block = write_lines(self._blobs, [good.line for good in sifted.rows])
+            key = MeasureKey(block=block.digest, pipeline=row.job.pipeline_digest, tenant=row.job.tenant)
+            self._measured.keep(key, sifted.measures)
         ids = (
             (good.source_id, IdEntry(row=good.number, ordinal=row.planned + index))
             for index, good in enumerate(sifted.rows)

@@ -113,7 +113,7 @@ def _read_jsonl(file: BinaryIO, cursor: Cursor) -> Iterator[Record]:
 
 def _parse_object(line: str, place: str) -> dict[str, Any] | RowProblem:
     try:
-        value = json.loads(line, parse_constant=_no_constant)
+        value = _JSON.decode(line)
     except json.JSONDecodeError as error:
         text = f"broken JSON: {error.msg} at column {error.colno}"
         return RowProblem(place=place, value=text, remedy="write one whole JSON object per line")
@@ -131,6 +131,9 @@ def _parse_object(line: str, place: str) -> dict[str, Any] | RowProblem:
 
 def _no_constant(name: str) -> NoReturn:
     raise _BadLine(f"{name} is no number of JSON", "write a finite number or null")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _read_csv(file: BinaryIO, columns: Columns, cursor: Cursor) -> Iterator[Record]:

@@ -1,5 +1,6 @@
 """Releasing: the next blocks of every running batch, as many as the dispatcher can take."""
 
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,11 +9,13 @@ from functools import lru_cache
 from nightmill.kernel.domain.bitmap import Bitmap
 from nightmill.kernel.domain.ids import block_id
 from nightmill.kernel.domain.lifecycle import PlanPhase
-from nightmill.kernel.store.blobs import BlobStore
+from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.wire.messages import BatchControlled, BatchPlanRow, BlockAdmitted
 from nightmill.kernel.wire.values import replace
 from nightmill.planner.manifest import PlannedBlock, blocks_of
 from nightmill.planner.release import LAG_MARK_ITEMS, MAX_RELEASES, Waiting, choose
+
+log = logging.getLogger(__name__)
 
 #: released items show in the dispatcher's lag only after two commits and its next reading; until then they count here
 _UNSEEN_MS = 3_000
@@ -46,6 +49,26 @@ class Releaser:
 
     def forget(self, partition: int) -> None:
         self._memory.pop(partition, None)
+
+    def readable(
+        self, releasing: Sequence[BatchPlanRow], now_ms: int
+    ) -> tuple[list[tuple[BatchPlanRow, BatchControlled]], list[BatchPlanRow]]:
+        """Batches whose manifest and selection can be read; the others stop, so that they do not stop the rest.
+
+        Raises `Unavailable`.
+        """
+        running: list[tuple[BatchPlanRow, BatchControlled]] = []
+        stopped: list[BatchPlanRow] = []
+        for row, word in ((row, row.control) for row in releasing if row.control is not None):
+            try:
+                self.blocks(word)
+                self.selection(word.selection_digest)
+                running.append((row, word))
+            except BlobMissing as error:
+                extra = {"action": "release_stopped", "batch": row.batch_id, "reason": str(error)}
+                log.error("a batch stops: restore the blob and resume the job", extra=extra)
+                stopped.append(replace(row, phase=PlanPhase.STOPPED, updated_at_ms=now_ms))
+        return running, stopped
 
     def release(
         self, running: Sequence[tuple[BatchPlanRow, BatchControlled]], lag: int, partition: int, now_ms: int

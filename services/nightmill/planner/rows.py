@@ -66,7 +66,7 @@ class GoodRow:
     number: int
     source_id: str
     fields: Mapping[str, Any]
-    size: int  #: bytes of its canonical JSON
+    line: bytes  #: its canonical JSON, as a block holds it
 
 
 class _Missing(Enum):
@@ -177,7 +177,7 @@ def _measured(
     try:
         fields = {name: _plain(content[name]) for name in columns.kept if name in content}
         fields[columns.id] = source_id
-        size = len(canonical_json(fields))
+        line = canonical_json(fields)
     except (ValueError, TypeError, RecursionError):
         column = next(name for name in columns.kept if not _is_json(content.get(name)))
         return RowProblem(
@@ -186,14 +186,14 @@ def _measured(
             remedy="write a text, a finite number or null",
             source_id=_printable(source_id),
         )
-    if size > MAX_ROW_BYTES:
+    if len(line) > MAX_ROW_BYTES:
         return RowProblem(
             place=place,
-            value=f"the row has {size / 1e6:.1f} MB",
+            value=f"the row has {len(line) / 1e6:.1f} MB",
             remedy=f"split the document; a row has at most {MAX_ROW_BYTES / 1e6:.1f} MB",
             source_id=source_id,
         )
-    return GoodRow(number=number, source_id=source_id, fields=fields, size=size)
+    return GoodRow(number=number, source_id=source_id, fields=fields, line=line)
 
 
 def _plain(value: Any) -> Any:

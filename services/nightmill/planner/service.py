@@ -29,23 +29,21 @@ from nightmill.kernel.runtime.service import (
 )
 from nightmill.kernel.runtime.stalls import Waits
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
-from nightmill.kernel.store.blocks import BlockReader
 from nightmill.kernel.wire.messages import (
     BatchControlled,
     BatchPlanRow,
     BlockAdmitted,
     BlockPlanRow,
-    ItemPlanned,
     JobSubmitted,
     Refusal,
 )
 from nightmill.kernel.wire.topics import BATCH_CONTROLLED, BLOCK_ADMITTED, JOB_SUBMITTED
-from nightmill.kernel.wire.values import replace
-from nightmill.planner.control import follow
+from nightmill.planner.control import follow, opened
 from nightmill.planner.duplicates import DuplicateSearch
-from nightmill.planner.expand import expand, selected
+from nightmill.planner.expander import Expander
 from nightmill.planner.freezer import Freezer
-from nightmill.planner.meter import Count, Measure
+from nightmill.planner.measured import Measured
+from nightmill.planner.meter import Count
 from nightmill.planner.release import LAG_MARK_ITEMS
 from nightmill.planner.releaser import Releaser
 from nightmill.planner.rows import Unreadable
@@ -97,7 +95,8 @@ class Planner(Service):
         self._transforms = Transforms(blobs, config, count)
         self._sealer = Sealer(blobs, config)
         self._releaser = Releaser(blobs, mark)
-        self._blocks = BlockReader(blobs, cached_blocks=4)
+        self._measured = Measured()
+        self._expander = Expander(blobs, self._measured)
         self._desks: dict[int, _Desk] = {}
         self._waits = Waits()
 
@@ -123,7 +122,7 @@ class Planner(Service):
         batch = batch_id(job.job_id)
         if part.table(BatchPlanRow).get(batch) is not None:
             return NOTHING
-        row = _opened(job, batch, part.now_ms)
+        row = opened(job, batch, part.now_ms)
         pipeline: Pipeline | None = None
         try:
             pipeline = self._transforms.pipeline(job.pipeline_digest)
@@ -151,7 +150,8 @@ class Planner(Service):
 
     def on_block_admitted(self, block: BlockAdmitted, part: Partition) -> Decision:
         try:
-            items = self._expand(block)
+            transform = self._transforms.get(block.pipeline_digest, block.tenant)
+            items = self._expander.items(block, self._releaser.selection(block.selection_digest), transform)
         except (BlobMissing, ValidationError) as error:
             text = f"block {block.block_id}: a blob is gone or spoilt ({type(error).__name__}: {error})"
             raise ContractViolation(f"{text}; restore it and resume the job") from error
@@ -176,7 +176,7 @@ class Planner(Service):
         if desk is None:
             if not rows:
                 return NOTHING
-            desk = self._desks[part.number] = _Desk(Freezer(self._blobs))
+            desk = self._desks[part.number] = _Desk(Freezer(self._blobs, self._measured))
         desk.busy = bool(rows)
         planned = self._plan_next([row for row in rows if row.phase in _PLANNING], desk, part)
         released = self._release([row for row in rows if row.phase is PlanPhase.RELEASING], part)
@@ -231,7 +231,7 @@ class Planner(Service):
         if lag is None:
             return NOTHING
         try:
-            running, stopped = self._readable(releasing, part.now_ms)
+            running, stopped = self._releaser.readable(releasing, part.now_ms)
             rows, admitted = self._releaser.release(running, lag, part.number, part.now_ms)
         except Unavailable as error:
             self._waits.met(part.number, "release", error, part.now_ms)
@@ -255,55 +255,6 @@ class Planner(Service):
             self._releaser.selection(word.selection_digest)
         except BlobMissing as error:
             raise ContractViolation(f"batch {word.batch_id}: {error}; restore it and resume the job") from error
-
-    def _readable(
-        self, releasing: Sequence[BatchPlanRow], now_ms: int
-    ) -> tuple[list[tuple[BatchPlanRow, BatchControlled]], list[BatchPlanRow]]:
-        """Batches whose manifest and selection can be read; the others stop, so that they do not stop the rest."""
-        running: list[tuple[BatchPlanRow, BatchControlled]] = []
-        stopped: list[BatchPlanRow] = []
-        for row, word in ((row, row.control) for row in releasing if row.control is not None):
-            try:
-                self._releaser.blocks(word)
-                self._releaser.selection(word.selection_digest)
-                running.append((row, word))
-            except BlobMissing as error:
-                extra = {"action": "release_stopped", "batch": row.batch_id, "reason": str(error)}
-                log.error("a batch stops: restore the blob and resume the job", extra=extra)
-                stopped.append(replace(row, phase=PlanPhase.STOPPED, updated_at_ms=now_ms))
-        return running, stopped
-
-    def _expand(self, block: BlockAdmitted) -> Sequence[ItemPlanned]:
-        transform = self._transforms.get(block.pipeline_digest, block.tenant)
-        wanted = selected(block, self._releaser.selection(block.selection_digest))
-        if not wanted:
-            return ()
-        rows = self._blocks.rows(block.block.digest)
-        fields = {index: rows[index] for index in wanted}
-        measures = transform.meter.measure(list(fields.values()))
-        faults = [measure for measure in measures if isinstance(measure, str)]
-        if faults:
-            raise ContractViolation(f"block {block.block_id}: {faults[0]}, though it could when it was planned")
-        good = [measure for measure in measures if isinstance(measure, Measure)]
-        return expand(block, transform.pipeline, transform.models, fields, good)
-
-
-def _opened(job: JobSubmitted, batch: str, now_ms: int) -> BatchPlanRow:
-    return BatchPlanRow(
-        batch_id=batch,
-        job=job,
-        phase=PlanPhase.FREEZING,
-        cursor_row=0,
-        cursor_bytes=0,
-        blocks=0,
-        planned=0,
-        refused_rows=0,
-        input_tokens=0,
-        max_output_tokens=0,
-        generation=0,
-        released_blocks=0,
-        updated_at_ms=now_ms,
-    )
 
 
 def _end(sealed: Sealed, blocks: Sequence[BlockPlanRow] = ()) -> Decision:

@@ -48,9 +48,9 @@ class Slicer:
             row = clean(record, self._columns, self._label)
             if isinstance(row, GoodRow):
                 # one byte more for the line end between two rows of a block
-                if rows and size + row.size + 1 > MAX_BYTES:
+                if rows and size + len(row.line) + 1 > MAX_BYTES:
                     break
-                size += row.size + 1
+                size += len(row.line) + 1
                 rows.append(row)
             else:
                 problems[record.number] = row

@@ -13,7 +13,6 @@ from kit.messages import JOB, key_of
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, ItemOutcome, VerdictKind
 from nightmill.kernel.store.columns import Table
-from nightmill.kernel.wire.codec import Undecodable
 from nightmill.kernel.wire.messages import Verdict
 from nightmill.ledger import columns, rows, tables
 
@@ -134,7 +133,13 @@ def test_an_item_carries_what_its_waiter_pays() -> None:
     """O1"""
     totals = events.totals(attempts=3, retries=1, repairs=1, unknown_attempts=1, input_tokens=9, cost_nano_usd=7)
     (row,) = items(events.settled("a", 4, totals=totals, reused=True))
-    assert [row[name] for name in ("attempts", "retries", "repairs", "unknown_attempts", "input_tokens")] == [3, 1, 1, 1, 9]
+    assert [row[name] for name in ("attempts", "retries", "repairs", "unknown_attempts", "input_tokens")] == [
+        3,
+        1,
+        1,
+        1,
+        9,
+    ]
     assert (row["cost_usd"], bool(row["reused"]), row["ordinal"], row["outcome"]) == (7, True, 4, "accepted")
     assert (row["submitted_at"], row["planned_at"], row["settled_at"]) == tuple(
         events.NOON_MS + after for after in (0, 500, 2_000)

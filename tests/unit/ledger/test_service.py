@@ -5,9 +5,10 @@ from typing import Any, cast
 import pytest
 
 from kit import ledger_events as events
+from kit.ledger_columns import encoded
 from kit.partition import StagePartition
 from nightmill.kernel.domain.lifecycle import AttemptState
-from nightmill.kernel.runtime.service import ContractViolation, Unavailable
+from nightmill.kernel.runtime.service import ContractViolation, StartOver, Unavailable
 from nightmill.kernel.store.clickhouse import ClickHouse
 from nightmill.kernel.store.columns import Table, arrow_stream
 from nightmill.ledger.service import Ledger
@@ -45,7 +46,10 @@ class Bench:
 
     def judge(self, *sources: str, partition: int = 0, **fields: Any) -> None:
         for source in sources:
-            self.ledger.on_attempt_judged(events.judged(source, **fields), cast(Any, self.parts[partition]))
+            self.take(encoded([events.judged(source, **fields)])[0], partition)
+
+    def take(self, record: bytes, partition: int = 0) -> None:
+        self.ledger.on_attempt_judged(record, cast(Any, self.parts[partition]))
 
     def flush(self, partition: int = 0) -> None:
         self.ledger.on_flush(cast(Any, self.parts[partition]))
@@ -97,10 +101,33 @@ def test_a_call_that_never_left_is_no_row() -> None:
     assert bench.form.inserted == []
 
 
-def test_a_foreign_id_is_quarantined() -> None:
+def test_a_foreign_id_is_refused_when_it_comes_again() -> None:
     bench = Bench()
+    bench.judge("a", job_id="nobody")
+    bench.judge("b")
+    with pytest.raises(StartOver, match="1 of 2 records"):
+        bench.flush()
+    bench.ledger.on_close(0)  # as the loop does, before it brings them again
     with pytest.raises(ContractViolation, match="does not begin with"):
         bench.judge("a", job_id="nobody")
+    bench.judge("b")
+    bench.flush()
+    assert bench.form.inserted == [("attempts", 1), ("verdicts", 1)]
+
+
+def test_a_record_that_is_no_message_is_refused_when_it_comes_again() -> None:
+    """E9: also where only a text in it is broken, which shows when it is inserted."""
+    (whole,) = encoded([events.judged("aäa")])
+    for broken in (whole[:-1], whole + b"\0", whole.replace("ä".encode(), b"\xff\xff")):
+        bench = Bench()
+        bench.take(broken)
+        with pytest.raises(StartOver):
+            bench.flush()
+        bench.ledger.on_close(0)
+        with pytest.raises(ContractViolation, match="not a record of AttemptJudged"):
+            bench.take(broken)
+        bench.flush()
+        assert bench.form.inserted == []
 
 
 def test_money_crosses_into_arrow_exactly() -> None:
@@ -111,5 +138,5 @@ def test_money_crosses_into_arrow_exactly() -> None:
 
     table = Table(name="t", columns=(("usd", Kind.NANO_USD),))
     values = [0, 1, None, -1, 999_999_999_999_999_999, 1_500]
-    read = pa.ipc.open_stream(arrow_stream(table, [(value,) for value in values])).read_all()["usd"].to_pylist()
+    read = pa.ipc.open_stream(arrow_stream(table, [values])).read_all()["usd"].to_pylist()
     assert [None if usd is None else int(usd.scaleb(9)) for usd in read] == values

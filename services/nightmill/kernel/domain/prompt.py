@@ -7,7 +7,7 @@ items share (E12).
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -51,18 +51,29 @@ class Prompt:
     parts: tuple[tuple[str, Template], ...]  #: role and text, in order; the last is the user's
     variables: frozenset[str]
     text: str  #: as written
+    constant: tuple[ChatMessage, ...] | None = None  #: the messages before the last, where no row changes them
 
     def render(self, fields: dict[str, Any]) -> tuple[ChatMessage, ...]:
         """Messages for one row. Raises `PromptError`."""
-        *before, (last, template) = self.parts
-        rendered = [(role, self._rendered(part, fields).strip()) for role, part in before]
-        shared = (ChatMessage(role=role, content=content) for role, content in rendered if content)
-        return (*shared, ChatMessage(role=last, content=self._rendered(template, fields).strip()))
+        role, template = self.parts[-1]
+        shared = self._shared(fields) if self.constant is None else self.constant
+        return (*shared, ChatMessage(role=role, content=self._rendered(template, fields).strip()))
 
     def prefix(self, fields: dict[str, Any]) -> str:
         """Digest of what comes before the last part, 16 hex: equal prefixes go together."""
         shared = (f"{role}\0{self._rendered(part, fields)}" for role, part in self.parts[:-1])
         return digest("\0".join(shared).encode())[:16]
+
+    def _shared(self, fields: dict[str, Any]) -> tuple[ChatMessage, ...]:
+        rendered = [(role, self._rendered(part, fields).strip()) for role, part in self.parts[:-1]]
+        return tuple(ChatMessage(role=role, content=content) for role, content in rendered if content)
+
+    def with_constant(self) -> "Prompt":
+        """The prompt with what comes before its last part rendered once. A fault in that is left to each row."""
+        try:
+            return replace(self, constant=self._shared({}))
+        except PromptError:
+            return self
 
     def _rendered(self, template: Template, fields: dict[str, Any]) -> str:
         try:
@@ -83,8 +94,10 @@ def parse_prompt(text: str) -> Prompt:
     """Parse a prompt template. Raises `PromptError` with the line of a syntax error."""
     parts = _parts(text)
     try:
-        names = frozenset().union(*(meta.find_undeclared_variables(_ENVIRONMENT.parse(body)) for _, body in parts))
-        return Prompt(tuple((role, _template(body)) for role, body in parts), names, text)
+        names = [meta.find_undeclared_variables(_ENVIRONMENT.parse(body)) for _, body in parts]
+        templates = tuple((role, _template(body)) for role, body in parts)
+        prompt = Prompt(templates, frozenset().union(*names), text)
+        return prompt if any(names[:-1]) else prompt.with_constant()
     except TemplateSyntaxError as error:
         raise PromptError(f"prompt, line {error.lineno}: {error.message}") from error
     except (MemoryError, RecursionError, SyntaxError) as error:

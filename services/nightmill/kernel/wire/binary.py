@@ -87,7 +87,7 @@ class _Code:
 
     def __init__(self, schema: Mapping[str, Any], **known: Any) -> None:
         self._schema = schema
-        self._named = dict(_definitions(schema))
+        self._named = dict(definitions(schema))
         self._lines: list[str] = []
         self._depth = 1
         self._numbers = count(1)
@@ -117,18 +117,18 @@ class _Code:
         return self.known[name]
 
 
-def _definitions(avro: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def definitions(avro: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Records and enums that are written out in a schema, by name."""
     match avro:
         case {"type": "record" | "enum", "name": name}:
             yield name, avro
             for field in avro.get("fields", ()):
-                yield from _definitions(field["type"])
+                yield from definitions(field["type"])
         case {"items": inner} | {"values": inner}:
-            yield from _definitions(inner)
+            yield from definitions(inner)
         case [*branches]:
             for branch in branches:
-                yield from _definitions(branch)
+                yield from definitions(branch)
 
 
 def _short(avro: Any) -> str:
