@@ -1,14 +1,15 @@
 """How fast a pool answers, as judgements show it: where no rate is configured, three seconds of it may be under way.
 
 A pool's slots say how many calls run at once, not how many a second: an instant provider would wait for the six
-commits between two shards. What is allowed grows with real progress only, and falls when answers fail to come. They
-come in bursts, one for each commit on their way, so the best of the last windows counts.
+commits between two shards. What is allowed grows with real progress only, and falls when answers fail to come for some
+seconds. They come in bursts, one for each commit on their way, and a slow second is no reason to let a pool run dry, so
+the best of the last windows counts.
 """
 
 from collections import Counter, deque
 
 _WINDOW_MS = 1_000
-_WINDOWS = 3
+_WINDOWS = 10
 _AHEAD_S = 3
 _MOST_OUTSTANDING = 20_000  #: per pool and partition, so that cancel and order stay in force
 

@@ -4,8 +4,8 @@ A call may be handed to the HTTP side when its batch was not cancelled, its pool
 A few more than there are slots are handed over, as many as may come free until the poll thread looks again.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from nightmill.kernel.domain.lifecycle import ControlState
 from nightmill.kernel.wire.messages import BatchControlled, ShardAttempt
@@ -24,8 +24,7 @@ class Move(StrEnum):
     WAIT = "wait"  #: its lease has no room
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class Amounts(NamedTuple):
     """What a lease lets start. A plain copy: it is counted down call by call."""
 
     requests: int
@@ -62,10 +61,12 @@ def called_off(attempt: ShardAttempt, control: BatchControlled | None) -> bool:
 
 def room(*, slots: int, handed_over: int, finished_per_s: float) -> int:
     """How many more calls to hand over, given the calls that are with the HTTP side and have not come back."""
-    if slots == 0:
-        return 0
-    ahead = max(slots, int(finished_per_s * AWAY_S))
-    return max(0, slots + ahead - handed_over)
+    return max(0, slots + ahead(slots=slots, finished_per_s=finished_per_s) - handed_over)
+
+
+def ahead(*, slots: int, finished_per_s: float) -> int:
+    """How many calls may end while the poll thread is away."""
+    return max(slots, int(finished_per_s * AWAY_S)) if slots else 0
 
 
 def finish_rate(before_per_s: float, finished: int, elapsed_ms: int) -> float:

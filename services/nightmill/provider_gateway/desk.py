@@ -22,6 +22,7 @@ class Desk:
     elsewhere: list[tuple[int, Order]] = field(default_factory=list)  #: given up at this time unless answered
     swept_at_ms: int = 0
     limited: bool = False  #: the last look left orders that could have started
+    short: bool = False  #: at the last look a lane had fewer calls than may end before the next commit
 
     def lane(self, access: PoolAccess, instance: str) -> Lane:
         """The lane of a pool; its lease begins with the first order."""

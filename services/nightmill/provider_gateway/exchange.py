@@ -39,13 +39,18 @@ class Reply:
     failure: Failure | None = None
 
 
+class Form(Protocol):
+    """The requests of one pipeline to one pool. What all of them say is written once. Pure."""
+
+    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int) -> Request:
+        """The call that asks for an answer to `messages`. Raises `UnicodeEncodeError`."""
+
+
 class Adapter(Protocol):
     """The wire format and the failure signals of one kind of provider. Pure."""
 
-    def request(
-        self, *, base_url: str, pool: Pool, pipeline: Pipeline, messages: Sequence[ChatMessage], max_output_tokens: int
-    ) -> Request:
-        """The call that asks `pool` for an answer to `messages`."""
+    def form(self, *, base_url: str, pool: Pool, pipeline: Pipeline) -> Form:
+        """How `pipeline` asks `pool`."""
 
     def reply(self, response: Response, *, now_ms: int) -> Reply:
         """What `response` means. Never raises: whatever came is an answer or a failure."""

@@ -21,6 +21,7 @@ from yarl import URL
 
 from nightmill.kernel.domain.ids import attempt_id
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
+from nightmill.provider_gateway.deadline import Deadline
 from nightmill.provider_gateway.exchange import Reply, Response
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.journal import Journal
@@ -169,7 +170,7 @@ class HttpCaller:
         started_ms = self._clock_ms()
         response: Response | None = None
         try:
-            async with asyncio.timeout(call.deadline_s):
+            async with Deadline(call.deadline_s):
                 # to connect takes less than the deadline, which would leave in doubt whether the request had left
                 response = await self._connections.post(
                     call.request.url,

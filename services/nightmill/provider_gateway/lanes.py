@@ -8,7 +8,7 @@ from nightmill.kernel.runtime.service import Unavailable, View
 from nightmill.kernel.wire.messages import AttemptAnswered, BatchControlled, Failure, LeaseAmounts, LeaseRequested
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.caller import Call, Permit
-from nightmill.provider_gateway.calls import Amounts, Move, called_off, finish_rate, next_move, room
+from nightmill.provider_gateway.calls import Amounts, Move, ahead, called_off, finish_rate, next_move, room
 from nightmill.provider_gateway.failures import never_left
 from nightmill.provider_gateway.health import PoolHealth, slots_allowed
 from nightmill.provider_gateway.leases import NO_AMOUNTS, LeaseHolder, Reservation, Wanted
@@ -54,6 +54,10 @@ class Lane:
     def slots(self, health: PoolHealth, now_ms: int) -> int:
         """How many calls may be in flight now."""
         return slots_allowed(health, self.holder.slots, now_ms=now_ms) if self.holder.is_alive(now_ms) else 0
+
+    def is_short(self, slots: int) -> bool:
+        """Whether the slots may run out of calls before the next commit brings some, if that takes its time."""
+        return len(self._queue) + self.handed_over < slots + ahead(slots=slots, finished_per_s=self._rate_per_s)
 
     def permit(self, slots: int) -> Permit:
         """What the HTTP side may do after the last `take`."""

@@ -14,6 +14,17 @@ did, + 2 if it did not.
 from dataclasses import dataclass
 
 from nightmill.kernel.wire.messages import LeaseAmounts, LeaseGranted, LeaseRequested
+from nightmill.provider_gateway.vectors import (
+    NOTHING,
+    Vector,
+    Window,
+    amounts_of,
+    fits,
+    minus,
+    most,
+    plus,
+    vector_of,
+)
 
 #: Never two asks within this time.
 ASK_GAP_MS = 100
@@ -26,10 +37,6 @@ AHEAD_MS = 8_000
 #: The rate is observed over windows of this length; a window that has just begun counts from `SETTLING_MS` on.
 WINDOW_MS = 1_000
 SETTLING_MS = 200
-
-#: Requests, input tokens and output tokens; tuples, because a handful of them is made for every call.
-_Vector = tuple[int, int, int]
-_NOTHING: _Vector = (0, 0, 0)
 
 NO_AMOUNTS = LeaseAmounts(requests=0, input_tokens=0, output_tokens=0)
 
@@ -60,9 +67,9 @@ class _Ask:
 
     seq: int
     asked_at_ms: int
-    wants: _Vector
+    wants: Vector
     wants_slots: int
-    started: _Vector
+    started: Vector
 
 
 def holder_id(pool: str, instance: str, partition: int) -> str:
@@ -80,7 +87,7 @@ class LeaseHolder:
         self.holder = holder_id(pool, instance, partition)
         self._partition = partition
         self._epoch = epoch
-        self._used = self._reserved = self._started = self._granted = self._reported = _NOTHING
+        self._used = self._reserved = self._started = self._granted = self._reported = NOTHING
         self._in_flight = self._slots = self._peak = 0
         self._seen_ms = 0
         self._expires_at_ms = self._renew_at_ms = 0
@@ -88,7 +95,7 @@ class LeaseHolder:
         self._last: _Ask | None = None
         self._answered_seq = 0
         self._in_full = self._lowered = self._started_since = False
-        self._window, self._rate = _Window(), _Window()
+        self._window, self._rate = Window(), Window()
 
     @property
     def in_flight(self) -> int:
@@ -105,19 +112,19 @@ class LeaseHolder:
 
     def available(self, now_ms: int) -> LeaseAmounts:
         """What may be started now; negative after answers that took more than was reserved."""
-        return _amounts(self._available(now_ms))
+        return amounts_of(self._available(now_ms))
 
     def may_start(self, input_tokens: int, output_tokens: int, now_ms: int) -> bool:
         """Whether one call with these (estimated) tokens fits the lease now."""
         if now_ms >= self._expires_at_ms or self._in_flight >= self._slots:
             return False
-        return _fits((1, input_tokens, output_tokens), self._available(now_ms))
+        return fits((1, input_tokens, output_tokens), self._available(now_ms))
 
     def reserve(self, input_tokens: int, output_tokens: int, now_ms: int) -> Reservation:
         """Takes a slot and the amounts of one call, for which `may_start` has just said yes."""
         call = (1, input_tokens, output_tokens)
-        self._reserved = _plus(self._reserved, call)
-        self._started = _plus(self._started, call)
+        self._reserved = plus(self._reserved, call)
+        self._started = plus(self._started, call)
         self._in_flight += 1
         self._started_since = True
         self._observe(now_ms)
@@ -127,9 +134,9 @@ class LeaseHolder:
     def settle(self, reservation: Reservation, used: LeaseAmounts | None) -> None:
         """The call ended and used this: `NO_AMOUNTS` if it was never sent, None (as reserved) if nobody knows."""
         call = (1, reservation.input_tokens, reservation.output_tokens)
-        self._reserved = _minus(self._reserved, call)
-        self._used = _plus(self._used, call if used is None else _vector(used))
-        self._started = _plus(self._used, self._reserved)
+        self._reserved = minus(self._reserved, call)
+        self._used = plus(self._used, call if used is None else vector_of(used))
+        self._started = plus(self._used, self._reserved)
         self._in_flight -= 1
 
     def on_granted(self, message: LeaseGranted, now_ms: int) -> None:
@@ -141,18 +148,18 @@ class LeaseHolder:
             return
         self._asks = [ask for ask in self._asks if ask.seq >= message.seq]
         # Asks sent since then have reported too, and the governor may have read them already.
-        self._reported = _NOTHING
+        self._reported = NOTHING
         for ask in self._asks:
-            self._reported = _most(self._reported, ask.started)
+            self._reported = most(self._reported, ask.started)
         self._asks = self._asks[1:]
         self._answered_seq = message.seq
-        self._granted = _vector(message.granted)
+        self._granted = vector_of(message.granted)
         self._lowered = message.slots < self._slots
         self._slots = message.slots
         asked_at_ms = min(answered.asked_at_ms, now_ms)  # a clock that was set back makes no lease longer
         self._expires_at_ms = asked_at_ms + message.ttl_ms
         self._renew_at_ms = asked_at_ms + message.ttl_ms // 2
-        self._in_full = _fits(answered.wants, _minus(self._granted, answered.started))
+        self._in_full = fits(answered.wants, minus(self._granted, answered.started))
         self._started_since = False
 
     def ask(self, now_ms: int, wanted: Wanted) -> LeaseRequested | None:
@@ -168,12 +175,12 @@ class LeaseHolder:
         if not self._is_due(now_ms, wanted, wants, demand):
             return None
         if demand == 0:
-            return self._send(now_ms, _NOTHING, 0, demand)
+            return self._send(now_ms, NOTHING, 0, demand)
         return self._send(now_ms, wants, self._peak, demand)
 
     # -- when to ask
 
-    def _is_due(self, now_ms: int, wanted: Wanted, wants: _Vector, demand: int) -> bool:
+    def _is_due(self, now_ms: int, wanted: Wanted, wants: Vector, demand: int) -> bool:
         last = self._last
         if last is None:
             return wanted.calls > 0
@@ -192,7 +199,7 @@ class LeaseHolder:
             return True
         return self._runs_short(now_ms, wanted, wants, demand, since_ms)
 
-    def _runs_short(self, now_ms: int, wanted: Wanted, wants: _Vector, demand: int, since_ms: int) -> bool:
+    def _runs_short(self, now_ms: int, wanted: Wanted, wants: Vector, demand: int, since_ms: int) -> bool:
         """More is wanted than is held, or what is held ahead is half gone; and an ask can help."""
         last = self._last
         if wanted.calls > 0 and self._slots == 0:
@@ -200,26 +207,26 @@ class LeaseHolder:
         if last is not None and self._slots >= last.wants_slots and demand > self._slots:
             return True
         available = self._available(now_ms)
-        short = not _fits(_queued(wanted), available) or not _fits(wants, _plus(available, available))
+        short = not fits(_queued(wanted), available) or not fits(wants, plus(available, available))
         return short and (self._in_full or since_ms >= SHORT_GAP_MS)
 
     def _outgrew(self, last: _Ask, wanted: Wanted, demand: int) -> bool:
         """More is wanted now than the ask that is under way asked for."""
-        return not _fits(_queued(wanted), last.wants) or demand > last.wants_slots
+        return not fits(_queued(wanted), last.wants) or demand > last.wants_slots
 
     # -- what to ask for
 
-    def _wants(self, now_ms: int, wanted: Wanted) -> _Vector:
+    def _wants(self, now_ms: int, wanted: Wanted) -> Vector:
         """What to hold: the queue, or what is used ahead if that is more; one call if that call alone does not fit."""
         stuck = wanted.calls > 0 and self._in_flight == 0 and self.is_alive(now_ms) and not self._started_since
         next_call = (1, wanted.next_input_tokens, wanted.next_output_tokens)
-        if stuck and not self._in_full and not _fits(next_call, self._available(now_ms)):
+        if stuck and not self._in_full and not fits(next_call, self._available(now_ms)):
             return next_call
-        return _most(_queued(wanted), self._ahead(now_ms))
+        return most(_queued(wanted), self._ahead(now_ms))
 
-    def _ahead(self, now_ms: int) -> _Vector:
+    def _ahead(self, now_ms: int) -> Vector:
         open_ms = max(SETTLING_MS, now_ms - self._window.since_ms)
-        return _most(self._rate.ahead(WINDOW_MS), self._window.ahead(open_ms))
+        return most(self._rate.scaled(AHEAD_MS, WINDOW_MS), self._window.scaled(AHEAD_MS, open_ms))
 
     def _observe(self, now_ms: int) -> None:
         """Ends the lease when the clock was set back; closes the window of the observed rate when its time is over."""
@@ -230,16 +237,16 @@ class LeaseHolder:
         age_ms = now_ms - self._window.since_ms
         if 0 <= age_ms < WINDOW_MS:
             return
-        self._rate = self._window if 0 <= age_ms < 2 * WINDOW_MS else _Window()
-        self._window = _Window(now_ms)
+        self._rate = self._window if 0 <= age_ms < 2 * WINDOW_MS else Window()
+        self._window = Window(now_ms)
 
-    def _send(self, now_ms: int, wants: _Vector, wants_slots: int, demand: int) -> LeaseRequested:
+    def _send(self, now_ms: int, wants: Vector, wants_slots: int, demand: int) -> LeaseRequested:
         seq = 1
         if self._last is not None:
             seq = self._last.seq + (1 if self._answered_seq == self._last.seq else 2)
         sent = _Ask(seq=seq, asked_at_ms=now_ms, wants=wants, wants_slots=wants_slots, started=self._started)
         self._last = sent
-        self._reported = _most(self._reported, self._started)
+        self._reported = most(self._reported, self._started)
         self._peak = demand
         self._lowered = False
         if wants_slots == 0:
@@ -254,60 +261,19 @@ class LeaseHolder:
             holder_partition=self._partition,
             epoch=self._epoch,
             seq=seq,
-            wants=_amounts(wants),
+            wants=amounts_of(wants),
             wants_slots=wants_slots,
-            used=_amounts(self._used),
-            reserved=_amounts(self._reserved),
+            used=amounts_of(self._used),
+            reserved=amounts_of(self._reserved),
             slots_in_use=self._in_flight,
             asked_at_ms=now_ms,
         )
 
-    def _available(self, now_ms: int) -> _Vector:
+    def _available(self, now_ms: int) -> Vector:
         if not self.is_alive(now_ms):
-            return _NOTHING
-        return _minus(self._granted, _most(self._started, self._reported))
+            return NOTHING
+        return minus(self._granted, most(self._started, self._reported))
 
 
-class _Window:
-    """What was started since a moment."""
-
-    def __init__(self, since_ms: int = 0) -> None:
-        self.since_ms = since_ms
-        self._started = _NOTHING
-
-    def count(self, call: _Vector) -> None:
-        self._started = _plus(self._started, call)
-
-    def ahead(self, length_ms: int) -> _Vector:
-        """What `AHEAD_MS` will start at the rate of this window, which is `length_ms` long."""
-        requests, input_tokens, output_tokens = (each * AHEAD_MS // length_ms for each in self._started)
-        return requests, input_tokens, output_tokens
-
-
-def _queued(wanted: Wanted) -> _Vector:
+def _queued(wanted: Wanted) -> Vector:
     return wanted.calls, wanted.input_tokens, wanted.output_tokens
-
-
-def _plus(a: _Vector, b: _Vector) -> _Vector:
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
-
-
-def _minus(a: _Vector, b: _Vector) -> _Vector:
-    return a[0] - b[0], a[1] - b[1], a[2] - b[2]
-
-
-def _most(a: _Vector, b: _Vector) -> _Vector:
-    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2])
-
-
-def _fits(a: _Vector, b: _Vector) -> bool:
-    """Whether `b` covers `a` in every dimension."""
-    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2]
-
-
-def _vector(amounts: LeaseAmounts) -> _Vector:
-    return amounts.requests, amounts.input_tokens, amounts.output_tokens
-
-
-def _amounts(vector: _Vector) -> LeaseAmounts:
-    return LeaseAmounts(requests=vector[0], input_tokens=vector[1], output_tokens=vector[2])

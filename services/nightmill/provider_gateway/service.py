@@ -14,7 +14,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -28,34 +27,28 @@ from nightmill.kernel.runtime.service import (
     Partition,
     Service,
     Stall,
-    Unavailable,
     View,
     Wait,
 )
-from nightmill.kernel.runtime.stalls import Waits
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import (
     BatchControlled,
-    Failure,
     LeaseGranted,
-    LeaseRequested,
     ShardDispatched,
     ShardStateRow,
 )
 from nightmill.provider_gateway.book import Book
-from nightmill.provider_gateway.caller import Call, Caller, Permit
-from nightmill.provider_gateway.calls import STARTS_PER_STEP
+from nightmill.provider_gateway.caller import Caller
+from nightmill.provider_gateway.calling import Calling
 from nightmill.provider_gateway.delivery import Delivery
 from nightmill.provider_gateway.desk import Desk
 from nightmill.provider_gateway.failures import Signal, failure
-from nightmill.provider_gateway.lanes import Lane
 from nightmill.provider_gateway.orders import Order, attempt_key, refused, unknown
-from nightmill.provider_gateway.outbox import Landed, Outbox
+from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.pools import PoolAccess
 from nightmill.provider_gateway.recovery import Known, what_is_known
 from nightmill.provider_gateway.render import Renderer
 from nightmill.provider_gateway.undelivered import Undelivered
-from nightmill.provider_gateway.watch import PoolWatch
 
 log = logging.getLogger(__name__)
 
@@ -102,15 +95,13 @@ class ProviderGateway(Service):
     def __init__(
         self, *, instance: str, pools: Mapping[str, PoolAccess], blobs: BlobStore, outbox: Outbox, caller: Caller
     ) -> None:
-        self._instance, self._pools, self._caller = instance, pools, caller
-        self._renderer = Renderer(blobs)
+        self._instance, self._pools = instance, pools
         self._controls: View[BatchControlled] | None = None
         self._desks: dict[int, Desk] = {}
-        self._watch = PoolWatch()
-        self._in_flight: dict[str, Lane] = {}  #: by attempt key, over all partitions
-        self._waits = Waits()
         self._refused: dict[str, str] = {}  #: pools that were asked for and can not be used, and why
         self._undelivered = Undelivered(outbox)
+        self._uncommitted = False  #: the open transaction has shards to start, or answers that bring new ones
+        self._calling = Calling(caller, Renderer(blobs), self._undelivered)
         self._delivery = Delivery(self._undelivered, instance=instance, put_blob=blobs.put)
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
@@ -131,13 +122,11 @@ class ProviderGateway(Service):
             log.info("shards taken up", extra={"action": "shards_taken_up", "partition": part.number, **counts})
 
     def on_close(self, number: int) -> None:
-        self._waits.over(number)
+        self._uncommitted = False
         desk = self._desks.pop(number, None)
         if desk is None:
             return
-        for lane in desk.lanes.values():
-            for call in self._caller.withdraw(lane.name):
-                self._in_flight.pop(call.order.key, None)
+        self._calling.close_desk(desk)
         self._undelivered.partition_closed(frozenset(self._desks))
 
     # -- events
@@ -159,6 +148,7 @@ class ProviderGateway(Service):
             owner=self._instance,
             accepted_at_ms=part.now_ms,
         )
+        self._uncommitted = True
         return Decision(put=(row,), effects=(Accepted(row=row, partition=part.number),))
 
     def on_lease_granted(self, message: LeaseGranted, part: Partition) -> Decision:
@@ -171,13 +161,13 @@ class ProviderGateway(Service):
 
     def on_tick(self, part: Partition) -> Decision:
         desk, now_ms = self._desks[part.number], part.now_ms
-        self._collect(now_ms)
+        self._calling.collect(self._desks, now_ms)
         self._give_up_elsewhere(desk, now_ms)
-        calls, asks = self._work_lanes(desk, now_ms)
+        calls, asks = self._calling.work(desk, self._view(), now_ms)
         send = self._delivery.due(desk, part)
-        if calls:
-            self._caller.start(calls)
+        self._calling.start(calls)
         keys = tuple(attempt_key(answered) for answered in send)
+        self._uncommitted = self._uncommitted or bool(keys)
         deletes = self._sweep(desk, part)
         if not send and not asks and not deletes:
             return NOTHING
@@ -188,6 +178,7 @@ class ProviderGateway(Service):
         return Decision(put=rows) if rows else NOTHING
 
     def start(self, effects: Sequence[object]) -> None:
+        self._uncommitted = False
         published: list[str] = []
         for effect in effects:
             match effect:
@@ -204,14 +195,16 @@ class ProviderGateway(Service):
     def stalls(self) -> Sequence[Stall]:
         refused = [Stall(subject=f"pool {pool}", pool=pool, reason=why) for pool, why in self._refused.items()]
         full = self._undelivered.problem
-        known = [*self._watch.stalls(), *refused, *self._waits.stalls()]
+        known = [*self._calling.stalls(), *refused]
         return [*known, *([] if full is None else [Stall(subject="outbox", reason=full)])]
 
     def busy(self) -> bool:
-        return bool(self._in_flight) or any(desk.ready or desk.limited for desk in self._desks.values())
+        if self._uncommitted and any(desk.short for desk in self._desks.values()):
+            return False  # slots would run empty: commit as soon as the input is idle, not when it is time
+        return not self._calling.is_idle() or any(desk.ready or desk.limited for desk in self._desks.values())
 
     def close(self) -> None:
-        self._caller.close()
+        self._calling.close()
         self._undelivered.close()
 
     # -- taking shards up
@@ -237,7 +230,7 @@ class ProviderGateway(Service):
         landed = self._undelivered.answer(key)
         known = what_is_known(
             landed=landed is not None,
-            under_way=key in self._in_flight,
+            under_way=self._calling.is_under_way(key),
             marked=self._undelivered.was_marked(key),
             ran_here=row.owner == self._instance,
         )
@@ -279,67 +272,6 @@ class ProviderGateway(Service):
             desk.ready.append(refused(order, found, now_ms=order.shard.dispatched_at_ms))
             return
         desk.lane(access, self._instance).add(order)
-
-    # -- calls
-
-    def _collect(self, now_ms: int) -> None:
-        """Take in the calls that ended, whichever partition they are of."""
-        for result in self._caller.completed():
-            answered = result.answered
-            key = attempt_key(answered)
-            lane = self._in_flight.pop(key, None)
-            if lane is not None:
-                lane.finished(answered, key)
-            answered = self._watch.learn(answered, result.served_model, now_ms)
-            partition = result.call.order.partition
-            desk = self._desks.get(partition)
-            landed = Landed(partition=partition, answered=answered)
-            self._undelivered.land(landed, stray_since_ms=now_ms if desk is None else None)
-            if desk is not None:
-                desk.ready.append(answered)
-
-    def _work_lanes(self, desk: Desk, now_ms: int) -> tuple[list[Call], list[LeaseRequested]]:
-        """Hand over the calls that may start, lane by lane, and ask for what the lanes lack."""
-        calls: list[Call] = []
-        asks: list[LeaseRequested] = []
-        permits: dict[str, Permit] = {}
-        desk.limited = False
-        self._waits.over(desk.number)
-        for pool, lane in desk.lanes.items():
-            health = self._watch.health(pool)
-            slots = lane.slots(health, now_ms)
-            if lane.must_take_back(slots, now_ms):
-                self._take_back(desk, lane)
-            left = STARTS_PER_STEP - len(calls)
-            taken = lane.take(
-                partial(self._render, desk.number, now_ms), self._view(), slots=slots, limit=left, now_ms=now_ms
-            )
-            calls.extend(taken.calls)
-            desk.ready.extend(taken.ended)
-            desk.limited = desk.limited or taken.limited
-            self._in_flight.update({call.order.key: lane for call in taken.calls})
-            permits[lane.name] = lane.permit(slots)
-            paused = now_ms < health.paused_until_ms
-            ask = lane.ask(now_ms, slots_in_use=self._caller.in_flight(lane.name), paused=paused)
-            if ask is not None:
-                asks.append(ask)
-        if permits:
-            self._caller.permit(permits)
-        return calls, asks
-
-    def _render(self, partition: int, now_ms: int, order: Order, access: PoolAccess, lane: str) -> Call | Failure:
-        try:
-            return self._renderer.call(order, access, lane)
-        except Unavailable as error:
-            self._waits.met(partition, "documents", error, now_ms)
-            raise
-
-    def _take_back(self, desk: Desk, lane: Lane) -> None:
-        """A lane that may not start anything keeps nothing waiting at the HTTP side: lease and cancel stay in force."""
-        calls = self._caller.withdraw(lane.name)
-        for call in calls:
-            self._in_flight.pop(call.order.key, None)
-        lane.take_back([call for call in calls if desk.book.is_open(call.order.shard.shard_id, call.order.key)])
 
     # -- housekeeping
 

@@ -298,6 +298,20 @@ def test_close_lets_calls_in_flight_land(tmp_path: Path) -> None:
     desk.outbox.close()
 
 
+def test_an_answer_that_comes_during_an_orderly_stop_lands(tmp_path: Path) -> None:
+    """E2: the stop waits for the answer's way to disk, too, and not for the call alone."""
+    desk = Desk(tmp_path)
+    with Simulator({"latency": {"fixed_ms": 200}}) as provider:
+        calls = desk.calls(provider.base_url)
+        desk.caller.start(calls)
+        while provider.ledger()["received"]["calls"] == 0:
+            time.sleep(0.005)
+        desk.caller.close()
+    assert [landed.key for landed in desk.outbox.answers()] == [calls[0].order.key]
+    assert desk.outbox.marks() == {}
+    desk.outbox.close()
+
+
 def test_keys_are_in_no_message_and_no_log(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """P6."""
     with caplog.at_level(0), RawProvider([http_response(b"{}", status="401 Unauthorized")]) as provider:

@@ -158,9 +158,8 @@ def test_failure_rows(got: Response, signal: Signal) -> None:
 
 def test_request_is_the_documented_one() -> None:
     messages = (ChatMessage(role="system", content="Classify."), ChatMessage(role="user", content="Grüße"))
-    request = ADAPTER.request(
-        base_url="http://host/v1/", pool=make_pool(), pipeline=PIPELINE, messages=messages, max_output_tokens=64
-    )
+    form = ADAPTER.form(base_url="http://host/v1/", pool=make_pool(), pipeline=PIPELINE)
+    request = form.request(messages, 64)
     assert request.url == "http://host/v1/chat/completions"
     assert "authorization" not in {name.lower() for name in request.headers}
     assert json.loads(request.body) == {
@@ -178,7 +177,7 @@ def test_request_is_the_documented_one() -> None:
 
 def test_a_pool_without_structured_output_is_not_asked_for_it() -> None:
     pool = make_pool(structured_output=False)
-    request = ADAPTER.request(base_url="http://h", pool=pool, pipeline=PIPELINE, messages=(), max_output_tokens=1)
+    request = ADAPTER.form(base_url="http://h", pool=pool, pipeline=PIPELINE).request((), 1)
     assert "response_format" not in json.loads(request.body)
 
 

@@ -16,7 +16,7 @@ from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.prompt import ChatMessage
 from nightmill.kernel.domain.settings import Pool
 from nightmill.kernel.wire.messages import Failure, Usage
-from nightmill.provider_gateway.exchange import Reply, Request, Response
+from nightmill.provider_gateway.exchange import Form, Reply, Request, Response
 from nightmill.provider_gateway.failures import Signal, failure, go_duration_ms, retry_after_ms, signal_of_status
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -87,25 +87,18 @@ _SEARCHED = 4_000
 class OpenAiCompatible:
     """Satisfies `Adapter`."""
 
-    def request(
-        self, *, base_url: str, pool: Pool, pipeline: Pipeline, messages: Sequence[ChatMessage], max_output_tokens: int
-    ) -> Request:
-        body: dict[str, Any] = {
-            "model": pool.model,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
-            "max_tokens": max_output_tokens,
-            "temperature": pipeline.model.temperature,
-        }
+    def form(self, *, base_url: str, pool: Pool, pipeline: Pipeline) -> Form:
+        settings: dict[str, Any] = {"temperature": pipeline.model.temperature}
         if pipeline.model.seed is not None:
-            body["seed"] = pipeline.model.seed
+            settings["seed"] = pipeline.model.seed
         if pool.structured_output:
             name = _NOT_IN_NAME.sub("_", pipeline.name)[:64]
             schema = {"name": name, "schema": pipeline.output, "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return Request(
+            settings["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return _Form(
             url=base_url.rstrip("/") + "/chat/completions",
-            headers=_HEADERS,
-            body=_COMPACT.encode(body).encode(),
+            model=_COMPACT.encode(pool.model),
+            settings=_COMPACT.encode(settings)[1:],
         )
 
     def reply(self, response: Response, *, now_ms: int) -> Reply:
@@ -115,6 +108,22 @@ class OpenAiCompatible:
         if isinstance(document, Signal):
             return Reply(failure=failure(Signal.HTML_BODY if _is_html(response) else document, status=200))
         return _reply_of_success(document, response, now_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """Parts of the body as JSON texts; `settings` is the end of an object."""
+
+    url: str
+    model: str
+    settings: str
+
+    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int) -> Request:
+        chat = ",".join(
+            [f'{{"role":"{message.role}","content":{_COMPACT.encode(message.content)}}}' for message in messages]
+        )
+        body = f'{{"model":{self.model},"messages":[{chat}],"max_tokens":{max_output_tokens},{self.settings}'
+        return Request(url=self.url, headers=_HEADERS, body=body.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,112 @@
+"""Calls of all partitions: lanes hand over what may start, and what ended comes back to its lane and its desk."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from nightmill.kernel.runtime.service import Stall, Unavailable, View
+from nightmill.kernel.runtime.stalls import Waits
+from nightmill.kernel.wire.messages import BatchControlled, Failure, LeaseRequested
+from nightmill.provider_gateway.caller import Call, Caller, Permit
+from nightmill.provider_gateway.calls import STARTS_PER_STEP
+from nightmill.provider_gateway.desk import Desk
+from nightmill.provider_gateway.lanes import Lane
+from nightmill.provider_gateway.orders import Order, attempt_key
+from nightmill.provider_gateway.outbox import Landed
+from nightmill.provider_gateway.pools import PoolAccess
+from nightmill.provider_gateway.render import Renderer
+from nightmill.provider_gateway.undelivered import Undelivered
+from nightmill.provider_gateway.watch import PoolWatch
+
+
+class Calling:
+    """The poll thread's side of the `Caller`."""
+
+    def __init__(self, caller: Caller, renderer: Renderer, undelivered: Undelivered) -> None:
+        self._caller, self._renderer, self._undelivered = caller, renderer, undelivered
+        self._watch = PoolWatch()
+        self._waits = Waits()
+        self._in_flight: dict[str, Lane] = {}  #: by attempt key, over all partitions
+
+    def is_under_way(self, key: str) -> bool:
+        """Whether this process is making the attempt's call, or about to."""
+        return key in self._in_flight
+
+    def is_idle(self) -> bool:
+        return not self._in_flight
+
+    def stalls(self) -> list[Stall]:
+        return [*self._watch.stalls(), *self._waits.stalls()]
+
+    def collect(self, desks: Mapping[int, Desk], now_ms: int) -> None:
+        """Take in the calls that ended, whichever partition they are of."""
+        for result in self._caller.completed():
+            answered = result.answered
+            key = attempt_key(answered)
+            lane = self._in_flight.pop(key, None)
+            if lane is not None:
+                lane.finished(answered, key)
+            answered = self._watch.learn(answered, result.served_model, now_ms)
+            partition = result.call.order.partition
+            desk = desks.get(partition)
+            landed = Landed(partition=partition, answered=answered)
+            self._undelivered.land(landed, stray_since_ms=now_ms if desk is None else None)
+            if desk is not None:
+                desk.ready.append(answered)
+
+    def work(
+        self, desk: Desk, controls: View[BatchControlled], now_ms: int
+    ) -> tuple[Sequence[Call], Sequence[LeaseRequested]]:
+        """Lane by lane: the calls that may start, for `start`, and asks for what the lanes lack."""
+        calls: list[Call] = []
+        asks: list[LeaseRequested] = []
+        permits: dict[str, Permit] = {}
+        desk.limited = desk.short = False
+        self._waits.over(desk.number)
+        render = partial(self._render, desk.number, now_ms)
+        for pool, lane in desk.lanes.items():
+            health = self._watch.health(pool)
+            slots = lane.slots(health, now_ms)
+            if lane.must_take_back(slots, now_ms):
+                self._take_back(desk, lane)
+            taken = lane.take(render, controls, slots=slots, limit=STARTS_PER_STEP - len(calls), now_ms=now_ms)
+            calls.extend(taken.calls)
+            desk.ready.extend(taken.ended)
+            desk.limited = desk.limited or taken.limited
+            desk.short = desk.short or lane.is_short(slots)
+            self._in_flight.update({call.order.key: lane for call in taken.calls})
+            permits[lane.name] = lane.permit(slots)
+            paused = now_ms < health.paused_until_ms
+            ask = lane.ask(now_ms, slots_in_use=self._caller.in_flight(lane.name), paused=paused)
+            if ask is not None:
+                asks.append(ask)
+        if permits:
+            self._caller.permit(permits)
+        return calls, asks
+
+    def start(self, calls: Sequence[Call]) -> None:
+        if calls:
+            self._caller.start(calls)
+
+    def close_desk(self, desk: Desk) -> None:
+        """The partition went: what was not begun is surely not sent, and is left to whoever has it next."""
+        self._waits.over(desk.number)
+        for lane in desk.lanes.values():
+            for call in self._caller.withdraw(lane.name):
+                self._in_flight.pop(call.order.key, None)
+
+    def close(self) -> None:
+        self._caller.close()
+
+    def _render(self, partition: int, now_ms: int, order: Order, access: PoolAccess, lane: str) -> Call | Failure:
+        try:
+            return self._renderer.call(order, access, lane)
+        except Unavailable as error:
+            self._waits.met(partition, "documents", error, now_ms)
+            raise
+
+    def _take_back(self, desk: Desk, lane: Lane) -> None:
+        """A lane that may not start anything keeps nothing waiting at the HTTP side: lease and cancel stay in force."""
+        calls = self._caller.withdraw(lane.name)
+        for call in calls:
+            self._in_flight.pop(call.order.key, None)
+        lane.take_back([call for call in calls if desk.book.is_open(call.order.shard.shard_id, call.order.key)])

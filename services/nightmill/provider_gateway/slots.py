@@ -1,0 +1,92 @@
+"""Calls that wait for a slot, and the slots that are taken, lane by lane.
+
+The poll thread puts calls in, gives permits and takes calls back; the thread that makes calls takes them out. Each
+step is one operation of a deque or of a number that only one of the two writes, so there is no lock.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nightmill.kernel.domain.failures import FailureClass
+from nightmill.kernel.wire.messages import Failure
+from nightmill.provider_gateway.caller import Call, Permit
+
+_CLOSES_LANE = frozenset({FailureClass.CAPACITY, FailureClass.ACCOUNT})
+
+
+@dataclass(slots=True)
+class _Lane:
+    slots: int = 0
+    until_ms: int = 0
+    in_flight: int = 0
+    ready: deque[Call] = field(default_factory=deque)
+
+
+class Slots:
+    """Lanes by name. A lane starts closed."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, _Lane] = {}
+
+    # -- of the poll thread
+
+    def permit(self, permits: Mapping[str, Permit]) -> bool:
+        """Replace the permits of these lanes; whether calls wait that may start now."""
+        wake = False
+        for name, permit in permits.items():
+            lane = self._lanes.setdefault(name, _Lane())
+            changed = (lane.slots, lane.until_ms) != (permit.slots, permit.until_ms)
+            lane.slots, lane.until_ms = permit.slots, permit.until_ms
+            wake = wake or (changed and bool(lane.ready))
+        return wake
+
+    def add(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self._lanes.setdefault(call.lane, _Lane()).ready.append(call)
+
+    def withdraw(self, lane: str) -> list[Call]:
+        """Take back the calls of a lane that hold no slot."""
+        taken: list[Call] = []
+        ready = self._lanes.setdefault(lane, _Lane()).ready
+        while ready:
+            try:
+                taken.append(ready.popleft())
+            except IndexError:  # the other thread took the last one
+                break
+        return taken
+
+    def in_flight(self, lane: str) -> int:
+        known = self._lanes.get(lane)
+        return 0 if known is None else known.in_flight
+
+    # -- of the thread that makes calls
+
+    def take(self, now_ms: int) -> list[Call]:
+        """Calls that get a slot now."""
+        taken: list[Call] = []
+        for lane in list(self._lanes.values()):
+            while lane.ready and lane.in_flight < lane.slots and now_ms < lane.until_ms:
+                try:
+                    taken.append(lane.ready.popleft())
+                except IndexError:  # the poll thread has withdrawn the last one
+                    break
+                lane.in_flight += 1
+        return taken
+
+    def may_send(self, call: Call, now_ms: int) -> bool:
+        """Whether a call with a slot may still be sent."""
+        return now_ms < self._lanes[call.lane].until_ms
+
+    def put_back(self, call: Call) -> None:
+        """A call with a slot waits again, as the first of its lane."""
+        lane = self._lanes[call.lane]
+        lane.in_flight -= 1
+        lane.ready.appendleft(call)
+
+    def free(self, call: Call, seen: Failure | None) -> None:
+        """The call ended. A failure for capacity or the account's sake closes its lane until the next permit."""
+        lane = self._lanes[call.lane]
+        lane.in_flight -= 1
+        if seen is not None and seen.failure_class in _CLOSES_LANE:
+            lane.until_ms = 0

@@ -1,0 +1,99 @@
+"""Slots of the thread that makes calls, and how the gateway hurries when they are about to run empty."""
+
+from pathlib import Path
+
+import pytest
+
+from nightmill.kernel.runtime.service import Decision
+from nightmill.provider_gateway.caller import Call, Permit
+from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.render import Renderer
+from nightmill.provider_gateway.slots import Slots
+from unit.provider_gateway.stage import (
+    Stage,
+    completion,
+    make_access,
+    make_documents,
+    make_order,
+    make_shard,
+    response,
+)
+
+LANE = "sim@0-0"
+OPEN = Permit(slots=2, until_ms=100)
+
+
+def make_calls(folder: Path, count: int = 4) -> list[Call]:
+    documents = make_documents(folder / "blobs")
+    shard, renderer = make_shard(documents, range(count)), Renderer(documents.blobs)
+    calls = [renderer.call(make_order(shard, index), make_access(), LANE) for index in range(count)]
+    return [call for call in calls if isinstance(call, Call)]
+
+
+def test_a_slot_is_taken_in_order_and_used_again(tmp_path: Path) -> None:
+    """E4: two slots, four calls."""
+    slots, calls = Slots(), make_calls(tmp_path)
+    slots.add(calls)
+    assert slots.take(0) == []  # no permit yet
+    assert slots.permit({LANE: OPEN})
+    assert slots.take(0) == calls[:2]
+    assert (slots.take(0), slots.in_flight(LANE)) == ([], 2)
+    slots.free(calls[0], None)
+    assert slots.take(0) == [calls[2]]
+    assert slots.withdraw(LANE) == [calls[3]]
+
+
+def test_a_permit_ends_by_itself(tmp_path: Path) -> None:
+    """E4: what has a slot by then goes back, the first of its lane."""
+    slots, calls = Slots(), make_calls(tmp_path)
+    slots.add(calls)
+    slots.permit({LANE: OPEN})
+    (first, second) = slots.take(99)
+    assert [slots.may_send(first, 99), slots.may_send(first, 100)] == [True, False]
+    slots.put_back(second)
+    slots.put_back(first)
+    assert (slots.take(100), slots.in_flight(LANE)) == ([], 0)
+    assert slots.withdraw(LANE) == calls
+
+
+@pytest.mark.parametrize(
+    ("signal", "goes_on"),
+    [
+        (None, True),
+        (Signal.EMPTY_CONTENT, True),
+        (Signal.RATE_LIMITED, False),
+        (Signal.KEY_REFUSED, False),
+    ],
+)
+def test_a_failure_that_concerns_all_calls_closes_the_lane(
+    tmp_path: Path, signal: Signal | None, goes_on: bool
+) -> None:
+    """E9: until the poll thread gives the next permit."""
+    slots, calls = Slots(), make_calls(tmp_path)
+    slots.add(calls)
+    slots.permit({LANE: OPEN})
+    slots.free(slots.take(0)[0], None if signal is None else failure(signal))
+    assert bool(slots.take(0)) is goes_on
+    assert slots.permit({LANE: OPEN}) is not goes_on  # the same permit changes nothing in a lane that is open
+
+
+def test_a_commit_does_not_wait_while_slots_run_empty(tmp_path: Path) -> None:
+    """Q5: calls are in flight, so the loop polls shortly; but what is uncommitted would fill the other slots."""
+    stage = Stage(tmp_path)
+    stage.dispatch(make_shard(stage.documents, range(2)))
+    stage.step()
+    stage.step()
+    assert len(stage.caller.begun) == 2  # of four slots
+    assert stage.gateway.busy()
+    decision = stage.gateway.on_shard_dispatched(make_shard(stage.documents, range(2, 20), shard_id="s2"), stage.part)
+    assert isinstance(decision, Decision)
+    stage.part.apply(decision)
+    assert not stage.gateway.busy()
+    stage.commit()
+    assert stage.gateway.busy()
+    stage.step()
+    assert len(stage.caller.begun) == 4
+    stage.caller.answer(response(completion()), 1)
+    stage.step()  # an answer waits for the commit, and there is enough to do until its time comes
+    assert stage.gateway.busy()
+    stage.close()
