@@ -29,6 +29,7 @@ _MEBIBYTES = 160
 _HOME_MEBIBYTES = 4_096
 #: for the supervisor's state while its disk is full
 _TO_TELL = 1 << 20
+_PATIENCE_S = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,7 @@ def refused_to_start(laptop: Laptop, name: str) -> str | None:
     return said if said.startswith("could not be started") else None
 
 
-def until(laptop: Laptop, ask: Callable[[], _T | None], patience_s: float = 90.0) -> _T:
+def until(laptop: Laptop, ask: Callable[[], _T | None], patience_s: float = _PATIENCE_S) -> _T:
     """Ask until there is an answer."""
     deadline = time.monotonic() + patience_s
     while (answer := ask()) is None:
@@ -174,19 +175,34 @@ def expect_named(laptop: Laptop, folder: Path) -> None:
 
 def expect_recorded(laptop: Laptop, job: str, count: int) -> None:
     """The ledger has each call, once."""
-
-    def found() -> str | None:
-        question = f"SELECT count() AS n, uniqExact(attempt_id) AS ids FROM attempts WHERE job_id = '{job}'"
+    question = f"SELECT count() AS n, uniqExact(attempt_id) AS ids FROM attempts WHERE job_id = '{job}'"
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
         asked = laptop.cli("sql", question, "--json")
-        return asked.stdout if f"[[{count},{count}]]" in "".join(asked.stdout.replace('"', "").split()) else None
+        if f"[[{count},{count}]]" in "".join(asked.stdout.replace('"', "").split()):
+            return
+        assert time.monotonic() < deadline, f"not {count}: {asked.stdout}{asked.stderr}{laptop.log_tails(30)}"
+        time.sleep(0.3)
 
-    until(laptop, found)
+
+def expect_billed(laptop: Laptop, job: str, provider: Simulator) -> None:
+    """What the ledger knows was billed, and what was billed is known or, where a gateway ended, counted as unknown."""
+    counts = "countIf(state = 'answered') AS a, countIf(state = 'unknown') AS u"
+    question = f"SELECT {counts} FROM attempts WHERE job_id = '{job}'"
+    answered, unknown = (int(value) for value in laptop.json("sql", question)["rows"][0])
+    billed = provider.ledger()["billed"]["calls"]
+    assert answered == ITEMS
+    assert answered <= billed <= answered + unknown
 
 
-def test_a_broker_whose_disk_is_full_is_not_started_into_losing_its_topics(
+def test_a_home_whose_one_disk_is_full_comes_back_whole(
     provider: Simulator, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E1, O1: broker, tables, staging, ledger and logs on one full disk; the supervisor lives on and says so."""
+    """E1, E2, E11, O1: broker, tables, staging, ledger and logs on one full disk, in the middle of a job.
+
+    The supervisor lives on and says so, does not start a broker that would lose its topics, and once there is space the
+    job goes on to its end without a person, transactions that the broker left open included.
+    """
     provider.reset()
     answer_in(provider, _SLOW_MS)
     monkeypatch.setattr("kit.laptop.bootstrap", lambda: "local")
@@ -217,5 +233,11 @@ def test_a_broker_whose_disk_is_full_is_not_started_into_losing_its_topics(
                 disk.free(limited)
             until(laptop, lambda: process(laptop, "broker")["ready"] or None)
             assert create_topics(laptop.json("ps")["kafka"], laptop.namespace, partitions=2) == 0, "topics are gone"
+            status = laptop.wait(job, is_published, patience_s=150.0)
+            assert status["counts"]["accepted"] == ITEMS
+            rows = laptop.results("everything")
+            assert Counter(row["_source_id"] for row in rows) == Counter(f"d{i}" for i in range(ITEMS))
+            expect_recorded(laptop, job, int(status["spent"]["attempts"]))
+            expect_billed(laptop, job, provider)
         finally:
             laptop.down()
