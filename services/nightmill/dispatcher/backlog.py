@@ -105,6 +105,8 @@ class Backlog:
         self.outstanding: Counter[str] = Counter(row.pool or "" for row in items.index("shard"))
         #: (pool, batch) of every queue that may hold ready items, with the turn it was last taken from
         self.queues: dict[tuple[str, str], int] = dict.fromkeys(_queues(items), 0)
+        #: the last tick took as many rows as it may
+        self.has_more = False
         #: no row is due before
         self.next_due_ms = 0
         #: rows that ended long ago are looked for then

@@ -77,6 +77,7 @@ class Rounds:
         # last, for a queue that was emptied above may have got rows since, which only the next tick finds in the index
         for before, after in changes.moves.values():
             backlog.moved(before, after)
+        backlog.has_more = changes.room < SHARD_ITEMS
         rows = [after for _, after in changes.moves.values()]
         return Decision(put=rows, send=changes.send, delete=changes.delete)
 

@@ -85,6 +85,9 @@ class Dispatcher(Service):
     def on_tick(self, part: Partition) -> Decision:
         return self._rounds.tick(self._backlogs[part.number], part.table(ItemStateRow), part.now_ms)
 
+    def busy(self) -> bool:
+        return any(backlog.has_more for backlog in self._backlogs.values())
+
     # plans
 
     def on_item_planned(self, planned: ItemPlanned, part: Partition) -> Decision | Wait:

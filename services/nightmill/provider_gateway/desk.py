@@ -21,7 +21,7 @@ class Desk:
     ready: list[AttemptAnswered] = field(default_factory=list)  #: to be published at the next tick
     elsewhere: list[tuple[int, Order]] = field(default_factory=list)  #: given up at this time unless answered
     swept_at_ms: int = 0
-    limited: bool = False  #: the last look left orders that could have started
+    limited: bool = False  #: there are orders that nobody has looked at, or that could have started
     short: bool = False  #: at the last look a lane had fewer calls than may end before the next commit
 
     def lane(self, access: PoolAccess, instance: str) -> Lane:

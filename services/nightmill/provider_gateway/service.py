@@ -186,6 +186,7 @@ class ProviderGateway(Service):
                     desk = self._desks[number]
                     for order in self._enter(desk, row):
                         self._queue(desk, order)
+                        desk.limited = True
                 case Published(keys=keys):
                     published.extend(keys)
                 case _:
