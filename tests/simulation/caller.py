@@ -1,7 +1,7 @@
 """The `Caller` of the simulation: the durable steps of the HTTP caller in their order, each an event of its own.
 
-take a slot → mark durable → send → answer → free the slot → answer durable → `completed`. Between any two of them the
-scheduler may do anything else: step loops, let time pass, or kill the process.
+take a slot → mark durable → look at the clock → send → answer → free the slot → answer durable → `completed`. Between
+any two of them the scheduler may do anything else: step loops, let time pass, or kill the process.
 """
 
 from collections import deque
@@ -28,6 +28,9 @@ _SIGNALS: dict[type[BaseException], Signal] = {
 }
 
 
+_SLOW_MS = 500  #: what a busy event loop or a descheduled process may take; more is `pause_in_call`
+
+
 @dataclass(slots=True)
 class _Lane:
     slots: int = 0
@@ -48,13 +51,15 @@ class SimulatedCaller:
         host: str,
         clock_ms: Callable[[], int],
         put_blob: Callable[[bytes], str],
+        is_slow: Callable[[], bool],
     ) -> None:
         self._outbox, self._provider, self._random = outbox, provider, random
-        self._host, self._clock_ms, self._put_blob = host, clock_ms, put_blob
+        self._host, self._clock_ms, self._put_blob, self._is_slow = host, clock_ms, put_blob, is_slow
         self._lanes: dict[str, _Lane] = {}
         self._begun: list[Call] = []
         self._ended: list[CallResult] = []
         self._stored: tuple[list[Call], list[CallResult]] | None = None
+        self._leaving: list[tuple[int, Call]] = []  #: with the provider's time at which each leaves
         self._flights: list[Exchange] = []
         self._long: list[CallResult] = []
         self._completed: list[CallResult] = []
@@ -91,7 +96,7 @@ class SimulatedCaller:
     @property
     def idle(self) -> bool:
         """Nothing is in flight and nothing waits to be written."""
-        return not (self._flights or self._begun or self._ended or self._stored or self._long)
+        return not (self._leaving or self._flights or self._begun or self._ended or self._stored or self._long)
 
     def hang_up(self) -> None:
         """The process is gone: its connections close, its memory is lost."""
@@ -108,6 +113,8 @@ class SimulatedCaller:
             steps.append(self._go_on)
         elif self._begun or self._ended:
             steps.append(self._write)
+        if any(at_ms <= self._provider.now_ms for at_ms, _ in self._leaving):
+            steps.append(self._leave)
         if any(self._is_over(exchange) for exchange in self._flights):
             steps.append(self._arrive)
         if self._long:
@@ -146,12 +153,19 @@ class SimulatedCaller:
         for call in begun:
             lane = self._lane(call.lane)
             if now_ms < lane.until_ms:
-                self._flights.append(self._provider.send(call))
+                late_ms = self._random.randint(1, _SLOW_MS) if self._is_slow() else 0
+                self._leaving.append((self._provider.now_ms + late_ms, call))
             else:
                 lane.in_flight -= 1
                 lane.ready.appendleft(call)
         for result in ended:
             (self._long if is_long(result.answered) else self._completed).append(result)
+        self._leave()
+
+    def _leave(self) -> None:
+        now_ms = self._provider.now_ms
+        self._flights.extend(self._provider.send(call) for at_ms, call in self._leaving if at_ms <= now_ms)
+        self._leaving = [(at_ms, call) for at_ms, call in self._leaving if at_ms > now_ms]
 
     def _is_over(self, exchange: Exchange) -> bool:
         return self._provider.now_ms >= exchange.ready_at_ms

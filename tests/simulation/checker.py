@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from nightmill.kernel.domain.lifecycle import (
     ENDED_BATCH,
     ENDED_ITEM,
-    BatchState,
     ControlState,
     ItemState,
     ShardState,
@@ -30,10 +29,14 @@ from nightmill.kernel.wire.messages import (
     PublicationRow,
     ShardDispatched,
     ShardStateRow,
+    Waiter,
 )
 from nightmill.kernel.wire.topics import CHANNELS, TABLES
-from nightmill.rate_governor.levels import BURST_MS
+from simulation.capacity import Capacity
+from simulation.looks import has_seen, looks_of_all
 from simulation.provider import MARKER
+from simulation.spending import Spending
+from simulation.violation import Violation
 
 if TYPE_CHECKING:
     from simulation.process import Process
@@ -44,17 +47,6 @@ _OPEN_ITEM = frozenset({ItemState.READY, ItemState.DISPATCHED, ItemState.RETRY_W
 _WRITTEN: tuple[Topic | Table, ...] = (*CHANNELS, *TABLES)
 _CODECS = {channel.name: codecs()[channel.message] for channel in _WRITTEN}
 _CONSUMED = [(service, channel.name) for channel in CHANNELS for service in channel.consumers]
-
-
-_LOOKS_UNTIL_SEEN = 25
-
-
-class Violation(Exception):
-    """An invariant does not hold."""
-
-    def __init__(self, invariant: str, text: str, item: str | None = None) -> None:
-        super().__init__(f"{invariant}: {text}")
-        self.invariant, self.item = invariant, item
 
 
 class Checker:
@@ -69,13 +61,13 @@ class Checker:
         self.planned: dict[tuple[str, int], dict[int, ItemPlanned]] = defaultdict(dict)
         self.settled: dict[tuple[str, int, int, int], ItemSettled] = {}
         self.published: list[BatchPublished] = []
-        self.words: dict[str, BatchControlled] = {}
+        self.words: dict[tuple[str, int], BatchControlled] = {}  #: the last one to each generation of a batch
         self.minted: dict[tuple[str, int], int] = {}
         self.answered: list[AttemptAnswered] = []
-        self._levels: dict[str, tuple[float, int]] = {}
-        self._arrivals = 0
+        self.spending = Spending(world)
+        self._capacity = Capacity(world)
         self._actor = ""  #: whose commit is looked at
-        self._steps: dict[str, dict[str, int]] = {}  #: of each process when a batch's word was committed
+        self._looks: dict[tuple[str, int], dict[str, int]] = {}  #: of each process when such a word was committed
 
     # -- all the time
 
@@ -100,27 +92,8 @@ class Checker:
             raise Violation("no log line holds document text", line.replace(MARKER, "…")[:300])
 
     def calls_in_flight(self) -> None:
-        """Leases never let more in flight, or start more in any window, than the pool takes."""
-        provider = self._world.provider
-        while self._arrivals < len(provider.arrivals):
-            pool, at_ms, running = provider.arrivals[self._arrivals]
-            self._arrivals += 1
-            limits = self._world.config.pools[pool].limits
-            if running > limits.slots:
-                raise Violation(
-                    "leases never above capacity", f"{running} calls in flight, pool {pool}: {limits.slots}"
-                )
-            if limits.requests_per_minute is not None:
-                self._start_counts(pool, at_ms, limits.requests_per_minute / 60_000)
-
-    def _start_counts(self, pool: str, at_ms: int, per_ms: float) -> None:
-        """Calls started in any window are at most burst + rate x window: a bucket that leaks at the rate holds them."""
-        level, since_ms = self._levels.get(pool, (0.0, at_ms))
-        level = max(0.0, level - (at_ms - since_ms) * per_ms) + 1
-        self._levels[pool] = (level, at_ms)
-        most = max(1.0, per_ms * BURST_MS)
-        if level > most + 1:
-            raise Violation("leases never above capacity", f"{level:.1f} requests at once, pool {pool}: {most:.1f}")
+        """What arrived at the provider since the last time."""
+        self._capacity.look()
 
     # -- single messages
 
@@ -134,6 +107,19 @@ class Checker:
         # an ended item starts again only when it is planned again
         if before.state in ENDED_ITEM and row.state is not before.state and row.planned_at_ms == before.planned_at_ms:
             raise Violation("terminal states absorb", f"item {before.state} -> {row.state}", row.item_key)
+        if row.state is ItemState.CANCELLED and before.state is not ItemState.CANCELLED:
+            for waiter in before.waiters:
+                self._forgotten(waiter, row)
+
+    def _forgotten(self, waiter: Waiter, row: ItemStateRow) -> None:
+        """A row was cancelled under a waiter: its batch must have been cancelled, or go on in a newer generation."""
+        batch, generation = waiter.batch_id, waiter.generation
+        word = self.words.get((batch, generation))
+        cancelled = word is not None and word.state is ControlState.CANCELLED
+        if not cancelled and (batch, generation + 1) not in self.words:
+            raise Violation(
+                "no live waiter is forgotten", f"{batch} g{generation}: {word and word.state}", row.item_key
+            )
 
     def _shard_row(self, row: ShardStateRow) -> None:
         before = self.shards.get(row.shard_id)
@@ -157,14 +143,11 @@ class Checker:
                 raise Violation("terminal states absorb", f"{row.batch_id}: {text}")
         if row.reason is not None and row.reason.startswith(("accounting:", "staged parts", "a stored piece")):
             raise Violation("the publisher's books agree", f"{row.batch_id}: {row.reason}")
-        goes_on = before is not None and before.generation == row.generation and _overspends(before)
-        grew = before is not None and row.totals.cost_nano_usd > before.totals.cost_nano_usd
-        if goes_on and grew and _overspends(row):
-            raise Violation("spend never above budget", f"{row.batch_id} goes on with {row.totals.cost_nano_usd}")
+        self.spending.accounted(row)
 
     def _control(self, word: BatchControlled) -> None:
-        self._steps[word.batch_id] = {process.name: process.steps for process in self._world.processes}
-        self.words[word.batch_id] = word
+        self._looks[word.batch_id, word.generation] = looks_of_all(self._world)
+        self.words[word.batch_id, word.generation] = word
 
     def _sealed(self, message: BatchSealed) -> None:
         if message.batch_id in self.sealed:
@@ -180,27 +163,33 @@ class Checker:
         for attempt in shard.attempts:
             key = (attempt.item_key, attempt.ordinal)
             again = key in self.minted
+            if not again:
+                self.spending.minted(self._actor, attempt)
             minted = self.minted.setdefault(key, attempt.minted_at_ms)
             if minted != attempt.minted_at_ms:
                 raise Violation("an attempt is minted once", f"ordinal {attempt.ordinal}", attempt.item_key)
-            word = self.words.get(attempt.batch_id)
+            word = self.words.get((attempt.batch_id, attempt.generation))
             stands = word is not None and word.state is not ControlState.RUNNING and not again
             if word is not None and stands and attempt.minted_at_ms > word.controlled_at_ms and self._has_seen(word):
                 text = (
-                    f"{attempt.batch_id} is {word.state} since {word.controlled_at_ms}, minted {attempt.minted_at_ms}"
+                    f"{attempt.batch_id} g{word.generation} is {word.state} since {word.controlled_at_ms}, "
+                    f"minted {attempt.minted_at_ms}"
                 )
                 raise Violation("nothing starts for a batch that stands still", text, attempt.item_key)
 
     def _has_seen(self, word: BatchControlled) -> bool:
         """Whether the acting process has looked so often since a word that it must know it: views may show late."""
-        steps = self._steps[word.batch_id].get(self._actor, 0)
-        return self._world.steps_of(self._actor) - steps > _LOOKS_UNTIL_SEEN
+        return has_seen(self._world, self._actor, self._looks[word.batch_id, word.generation])
 
     def _settled(self, message: ItemSettled) -> None:
         key = (message.batch_id, message.generation, message.ordinal, message.revision)
         if key in self.settled:
             raise Violation("each waiter is settled once", f"{key}", message.item_key)
         self.settled[key] = message
+        word = self.words.get((message.batch_id, message.generation + 1))
+        if word is not None and self._has_seen(word):
+            text = f"{message.batch_id} g{message.generation} goes on as g{word.generation}"
+            raise Violation("an older generation is told nothing", text, message.item_key)
 
     def _answered(self, message: AttemptAnswered) -> None:
         self.answered.append(message)
@@ -250,13 +239,6 @@ class Checker:
         from simulation.final import check_all
 
         check_all(self._world)
-
-
-def _overspends(row: PublicationRow) -> bool:
-    """It goes on although its budget is spent."""
-    budget = None if row.sealed is None else row.sealed.budget_nano_usd
-    goes_on = row.state in (BatchState.QUEUED, BatchState.RUNNING)
-    return goes_on and budget is not None and row.totals.cost_nano_usd > budget
 
 
 _LOOKS: dict[type[Any], Any] = {

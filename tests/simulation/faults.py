@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nightmill.kernel.runtime.log import Outgoing, Place
+from nightmill.kernel.runtime.table import viewed_by
 from nightmill.kernel.wire.topics import BATCH_CONTROLLED, CHANNELS
 from simulation.process import Process
 
@@ -31,6 +32,10 @@ class Faults:
             "pause": self._pause,
             "move": self._move,
             "rewind": self._rewind,
+            "broker_away": self.lose_broker,
+            "late_view": self._blind,
+            "backlog": self._lengthen_backlog,
+            "stuck": self._stick,
             "state_disk_full": self._fill_disk,
             "staging_away": self._lose_staging,
             "clickhouse_away": self._lose_clickhouse,
@@ -55,13 +60,13 @@ class Faults:
             mend()
         self._mends = []
         for process in self._world.processes:
-            process.paused_until_ms = 0
+            process.paused_until_ms = process.stuck_until_ms = process.blind_until_ms = 0
             process.up_at_ms = min(process.up_at_ms, self._world.now_ms)
 
     def remember(self, records: Sequence[Outgoing]) -> None:
         """Committed records, some of which stand in the log a second time, now or later."""
         world = self._world
-        if world.mix.repeat_record == 0 or world.calm:
+        if world.mix.repeat_record == 0 or world.calm or world.broker.down:
             return
         for record in records:
             if record.topic in _REPEATED and world.happens("repeat_record"):
@@ -102,13 +107,23 @@ class Faults:
             process.paused_until_ms = self._world.now_ms + self._world.random.choice((500, 4_000, 9_000, 40_000))
             self._world.note(process.name, f"is stopped for {process.paused_until_ms - self._world.now_ms} ms")
 
+    def _stick(self) -> None:
+        threaded = [process for process in self._world.processes if process.has_threads]
+        if threaded:
+            process = self._world.random.choice(threaded)
+            process.stuck_until_ms = self._world.now_ms + self._world.random.choice((3_000, 12_000))
+            self._world.note(
+                process.name, f"has a loop that stands still for {process.stuck_until_ms - self._world.now_ms} ms"
+            )
+
     def _move(self) -> None:
         """A new instance on an empty host; the old one is dead, or sleeps and comes back before it is told to go."""
         world = self._world
         movable = [p for p in world.processes if p.alive and not p.busy and p.service in _MOVABLE]
         if not movable:
             return
-        old = world.random.choice(movable)
+        service = world.random.choice(sorted({process.service for process in movable}))
+        old = world.random.choice([process for process in movable if process.service == service])
         self._moves += 1
         world.note(old.name, f"moves to {old.service}-m{self._moves}")
         world.processes.append(Process(world, old.service, f"m{self._moves}", up_at_ms=world.now_ms))
@@ -126,8 +141,38 @@ class Faults:
 
     # -- the log
 
+    def lose_broker(self) -> None:
+        """The broker answers nobody for a while."""
+        broker = self._world.broker
+        broker.down = True
+        self._world.note("broker", "is away")
+
+        def mend() -> None:
+            broker.down = False
+            self._world.note("broker", "is back")
+
+        self._for_a_while(mend)
+
+    def _blind(self) -> None:
+        viewers = [process for process in self._world.processes if process.alive and viewed_by(process.service)]
+        if viewers:
+            process = self._world.random.choice(viewers)
+            process.blind_until_ms = self._world.now_ms + self._world.random.choice((1_000, 5_000, 20_000, 60_000))
+            self._world.note(process.name, f"sees nothing new for {process.blind_until_ms - self._world.now_ms} ms")
+
+    def _lengthen_backlog(self) -> None:
+        self._world.backlog = True
+        self._world.note("planner", "waits for the dispatcher")
+
+        def mend() -> None:
+            self._world.backlog = False
+
+        self._for_a_while(mend)
+
     def _rewind(self) -> None:
         world = self._world
+        if world.broker.down:
+            return
         channel = world.random.choice(list(_INPUTS.values()))
         group = world.random.choice(channel.consumers)
         place = Place(channel.name, world.random.randrange(world.broker.partitions))

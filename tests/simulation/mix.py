@@ -24,9 +24,16 @@ class Mix:
     restart: float = 0.0  #: an orderly one
     pause: float = 0.0  #: SIGSTOP
     skew: float = 0.0  #: clocks of hosts differ by seconds
+    slew: float = 0.0  #: clocks of gateways' hosts run too fast or too slow
     pause_in_step: float = 0.0  #: SIGSTOP between a decision and its commit
+    pause_in_call: float = 0.0  #: SIGSTOP between two of a call's steps
+    slow_send: float = 0.0  #: a request leaves up to half a second after its last look at the clock
+    stuck: float = 0.0  #: a loop stands still for a while, its other threads go on
     move: float = 0.0  #: to another host: a new instance, an empty disk; the old one may come back as a zombie
     # log
+    broker_away: float = 0.0  #: it answers nobody for a while; commits that it was about to answer among them
+    late_view: float = 0.0  #: a process sees nothing new of others' topics for a while
+    backlog: float = 0.0  #: others' items lie before the dispatcher, the planner releases nothing for a while
     unknown_commit: float = 0.0
     repeat_record: float = 0.0  #: a committed record stands in the log twice
     rewind: float = 0.0  #: an input position is set back
@@ -36,6 +43,7 @@ class Mix:
     staging_away: float = 0.0
     blobs_away: float = 0.0
     clickhouse_away: float = 0.0
+    stranger: float = 0.0  #: another installation publishes into the same folder
     # the provider
     wrong: float = 0.0
     fenced: float = 0.0
@@ -64,8 +72,15 @@ _STRONG: dict[str, float] = {
     "restart": 0.003,
     "pause": 0.003,
     "skew": 1.0,
+    "slew": 1.0,
     "pause_in_step": 0.01,
+    "pause_in_call": 0.005,
+    "slow_send": 0.25,
+    "stuck": 0.003,
     "move": 0.002,
+    "broker_away": 0.001,
+    "late_view": 0.004,
+    "backlog": 0.003,
     "unknown_commit": 0.03,
     "repeat_record": 0.05,
     "rewind": 0.003,
@@ -74,6 +89,7 @@ _STRONG: dict[str, float] = {
     "staging_away": 0.002,
     "blobs_away": 0.02,
     "clickhouse_away": 0.003,
+    "stranger": 0.2,
     "command": 0.004,
 }
 _PROVIDER = 0.25  #: the most that one kind of provider's fault takes of all calls
@@ -87,6 +103,7 @@ class Shape:
     items: int
     slots: int
     requests_per_minute: int | None
+    input_tokens_per_minute: int | None
     tempo_ms: int  #: mean time between two events
     commit_every_ms: int
     attempts: int
@@ -97,6 +114,7 @@ class Shape:
     equal_jobs: bool
     lag_mark: int
     turns: int  #: scheduler's turns with faults
+    idle_ms: tuple[int, ...] = (50, 250, 1_000, 3_000)  #: how long a turn takes in which nobody has anything to do
     columns: tuple[str, ...] = field(default=())
 
 
@@ -116,9 +134,11 @@ class Focus:
 
     faults: tuple[str, ...]
     shape: Mapping[str, Any] = field(default_factory=dict)  #: fields of `Shape` in place of the seed's
+    weights: Mapping[str, float] = field(default_factory=dict)  #: of faults that take another one than the usual
 
     def mix(self) -> Mix:
-        return Mix(**{name: min(1.0, 4 * _STRONG.get(name, _PROVIDER / 2)) for name in self.faults})
+        usual = {name: min(1.0, 4 * _STRONG.get(name, _PROVIDER / 2)) for name in self.faults}
+        return Mix(**{**usual, **self.weights})
 
 
 def draw_shape(random: Random) -> Shape:
@@ -127,6 +147,7 @@ def draw_shape(random: Random) -> Shape:
         items=random.randint(3, 20),
         slots=random.randint(1, 6),
         requests_per_minute=random.choice((None, None, 60, 240, 1200)),
+        input_tokens_per_minute=random.choice((None, None, 2_400, 12_000)),
         tempo_ms=random.choice((4, 10, 25, 60)),
         commit_every_ms=random.choice((0, 50, 300)),
         attempts=random.randint(1, 4),

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _ENDS = (Killed, Fenced, OutcomeUnknown, LogUnavailable, DiskRefused)
 _TIMING = {"rate_governor": Timing(session_timeout_ms=2000, transaction_timeout_ms=3000)}
 
+SLEW = 0.1  #: a kernel lets a clock be slewed by up to a tenth (adjtimex(2), tick)
+SLEW_MS = 40_000
+
 _TICK_MS = 250  #: time alone gives a process something to do no oftener
 
 Work = tuple[str, Callable[[], None]]
@@ -49,10 +52,13 @@ class Process:
     turns: Turns | None = None
     up_at_ms: int = 0  #: when it is started next
     paused_until_ms: int = 0
+    stuck_until_ms: int = 0  #: its loop stands still before, its other threads do not
+    blind_until_ms: int = 0  #: its views show nothing new before
     skew_ms: int = 0  #: its host's clock beside the world's
+    slew: float = 0.0  #: how much too fast that clock runs, and for the next as long time too slow
     retired: bool = False  #: its host is gone for good
     busy: bool = False  #: in the middle of a step: nothing else of it can run
-    steps: int = 0
+    looks: int = 0  #: steps in which its views could show what is new
     _started: bool = False
     _idle_at: tuple[int, int] | None = None  #: the world's activity and time when its last step had nothing to do
 
@@ -75,7 +81,9 @@ class Process:
     @property
     def now_ms(self) -> int:
         """What its host's clock shows."""
-        return self.world.now_ms + self.skew_ms
+        since_ms = self.world.now_ms - self.world.start_ms
+        gone_ms = SLEW_MS - abs(since_ms % (2 * SLEW_MS) - SLEW_MS)
+        return self.world.now_ms + self.skew_ms + int(self.slew * gone_ms)
 
     @property
     def has_threads(self) -> bool:
@@ -89,10 +97,17 @@ class Process:
     @property
     def has_news(self) -> bool:
         """Whether a step may find something: after one that did not, when anything happened or some time has passed."""
+        if self.stuck_until_ms > self.world.now_ms:
+            return False
         if self._idle_at is None:
             return True
         activity, at_ms = self._idle_at
         return activity != self.world.activity or self.world.now_ms - at_ms >= _TICK_MS
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether its views show nothing new."""
+        return self.world.broker.down or self.blind_until_ms > self.world.now_ms
 
     def point(self, what: str) -> None:
         self.world.at_point(self, what)
@@ -106,8 +121,10 @@ class Process:
         pace_ms = {"rate_governor": 20, "ledger": 1000}.get(self.service, world.shape.commit_every_ms)
         if not self._started and world.mix.skew:
             self.skew_ms = world.random.randint(-4_000, 4_000)
+        if not self._started and world.mix.slew and self.service == "provider_gateway":
+            self.slew = world.random.choice((-SLEW, SLEW))
         self._started = True
-        self.log = SimulatedLog(world.broker, timing, world.keep_ask)
+        self.log = SimulatedLog(world.broker, timing, world.keep_ask, lambda: self.is_blind)
         world.note(self.name, "starts")
         self.busy = True
         try:
@@ -128,7 +145,7 @@ class Process:
         """One step of its loop; whether anything was done."""
         assert self.loop is not None
         self.busy = True
-        self.steps += 1
+        self.looks += not self.is_blind
         try:
             step = self.loop.step(self.now_ms)
         except _ENDS as error:
@@ -152,6 +169,10 @@ class Process:
         return work
 
     def do(self, work: Work) -> None:
+        if work[0] == "call" and self.world.happens("pause_in_call"):
+            self.paused_until_ms = self.world.now_ms + self.world.random.choice((3_000, 6_000, 12_000))
+            self.world.note(self.name, f"is stopped in a call for {self.paused_until_ms - self.world.now_ms} ms")
+            return
         self.busy = True
         self.world.activity += 1
         try:
@@ -188,7 +209,7 @@ class Process:
         if self.caller is not None:
             self.caller.hang_up()
         self.loop = self.log = self.caller = self.turns = self._idle_at = None
-        self.paused_until_ms = 0
+        self.paused_until_ms = self.stuck_until_ms = 0
 
     # -- what it is made of
 
@@ -205,7 +226,7 @@ class Process:
                 return Validator(blobs)
             case "publisher":
                 self.turns = Turns()
-                targets = SimulatedTargets(world.results, blobs, self.point, lambda: world.staging_away)
+                targets = SimulatedTargets(world.results, blobs, self.point, lambda: world.staging_away, world.rival)
                 return Publisher(blobs, targets, self.turns)
             case "rate_governor":
                 return RateGovernor(world.config.pools)
@@ -226,6 +247,7 @@ class Process:
             host=self.name,
             clock_ms=lambda: self.now_ms,
             put_blob=blobs.put,
+            is_slow=lambda: world.happens("slow_send"),
         )
         return ProviderGateway(instance=self.instance, pools=accesses, blobs=blobs, outbox=outbox, caller=self.caller)
 

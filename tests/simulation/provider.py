@@ -58,7 +58,7 @@ class Provider:
     texts: dict[tuple[str, int], str] = field(default_factory=dict)  #: delivered answers by item and ordinal
     running: list[Exchange] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)  #: requests that arrived, by attempt key
-    arrivals: list[tuple[str, int, int]] = field(default_factory=list)  #: pool, time, and requests in flight with it
+    arrivals: list[tuple[Call, int, int]] = field(default_factory=list)  #: call, time, and requests in flight with it
     landed: dict[str, str] = field(default_factory=dict)  #: attempts whose answer is in an outbox, and in whose
     now_ms: int = 0
 
@@ -78,7 +78,7 @@ class Provider:
             self.seen[key] = self.seen.get(key, 0) + 1
             self.running.append(exchange)
             pool = call.order.shard.pool
-            self.arrivals.append((pool, now_ms, self._in_flight(pool)))
+            self.arrivals.append((call, now_ms, self._in_flight(pool)))
         return exchange
 
     def work(self, now_ms: int) -> None:

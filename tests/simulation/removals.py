@@ -26,7 +26,6 @@ from nightmill.publisher.desk import Desk
 from nightmill.publisher.service import Publisher
 from nightmill.publisher.targets.files import FilesTarget
 from nightmill.rate_governor import pool as governor_pool
-from nightmill.rate_governor import service as governor_service
 from simulation.caller import SimulatedCaller
 
 Off = Callable[[], AbstractContextManager[None]]
@@ -181,8 +180,6 @@ _Terms = governor_pool.Terms
 _terms_of = _Terms.of
 
 
-guard_after_ttl = _off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), guard_ms=0)))
-no_time_in_take_over = _off((governor_service, "take_over", lambda state, now_ms, terms: state))
 slots_until_call_deadline = _off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), call_deadline_ms=0)))
 
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from nightmill.kernel.domain.ids import digest
 from nightmill.kernel.runtime.log import Outgoing, Place, Record, Timing
 from nightmill.kernel.runtime.memory import MemoryBroker, MemoryLog, MemorySession
+from nightmill.kernel.runtime.memory.log import MemoryReader
 from nightmill.kernel.runtime.memory.partition import Partition
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
@@ -63,13 +64,29 @@ class SimulatedSession(MemorySession):
         super().send_now([record for record in records if self.keep_ask()])
 
 
+class SimulatedReader(MemoryReader):
+    """Reads late what a view only looks for; whoever waits for records gets them."""
+
+    def __init__(self, broker: MemoryBroker, is_blind: Callable[[], bool]) -> None:
+        super().__init__(broker, "")
+        self._is_blind = is_blind
+
+    def poll(self, timeout_s: float, limit: int) -> Sequence[Record]:
+        return [] if timeout_s == 0 and self._is_blind() else super().poll(timeout_s, limit)
+
+
 class SimulatedLog(MemoryLog):
     """The log of one process."""
 
-    def __init__(self, broker: MemoryBroker, timing: Timing, keep_ask: Callable[[], bool]) -> None:
+    def __init__(
+        self, broker: MemoryBroker, timing: Timing, keep_ask: Callable[[], bool], is_blind: Callable[[], bool]
+    ) -> None:
         super().__init__(broker, "", timing)
-        self._keep_ask = keep_ask
+        self._keep_ask, self._is_blind = keep_ask, is_blind
         self.opened: SimulatedSession | None = None
+
+    def reader(self) -> SimulatedReader:
+        return SimulatedReader(self.broker, self._is_blind)
 
     def session(self, group: str, instance: str, topics: Sequence[str]) -> MemorySession:
         self.opened = SimulatedSession(self.broker, "", group, instance, topics, self._timing)
@@ -130,11 +147,18 @@ class SimulatedBlobs(BlobStore):
 
 
 class SimulatedTarget(FilesTarget):
-    """Files, with a point after each durable step."""
+    """Files, with a point after each durable step. `rival` is told of each pointer before it is created."""
 
-    def __init__(self, root: Path, blobs: BlobStore, point: Point, is_away: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        blobs: BlobStore,
+        point: Point,
+        is_away: Callable[[], bool],
+        rival: Callable[[Path, int], None],
+    ) -> None:
         super().__init__(root, blobs)
-        self._point, self._is_away = point, is_away
+        self._point, self._is_away, self._rival = point, is_away, rival
 
     def stage(self, batch_id: str, settled: Sequence[ItemSettled]) -> StagedPart:
         self._check("stage")
@@ -153,6 +177,7 @@ class SimulatedTarget(FilesTarget):
 
     def _switch(self, publication: Publication, manifest: dict[str, Any]) -> Published | Overtaken:
         self._point("manifest written")
+        self._rival(self._root, publication.version)
         switched = super()._switch(publication, manifest)
         self._point("pointer set")
         return switched
@@ -166,9 +191,16 @@ class SimulatedTarget(FilesTarget):
 class SimulatedTargets(Targets):
     """One target a dataset and process."""
 
-    def __init__(self, results: Path, blobs: BlobStore, point: Point, is_away: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        results: Path,
+        blobs: BlobStore,
+        point: Point,
+        is_away: Callable[[], bool],
+        rival: Callable[[Path, int], None],
+    ) -> None:
         super().__init__(results, blobs)
-        self._make: Callable[[Path], Target] = lambda root: SimulatedTarget(root, blobs, point, is_away)
+        self._make: Callable[[Path], Target] = lambda root: SimulatedTarget(root, blobs, point, is_away, rival)
         self._made: dict[str, Target] = {}
 
     def of(self, kind: str, dataset_id: str) -> Target:

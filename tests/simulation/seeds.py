@@ -6,9 +6,9 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulation.checker import Violation
 from simulation.mix import Focus
 from simulation.story import story
+from simulation.violation import Violation
 from simulation.world import START_MS, Run, World
 
 _SHM = Path("/dev/shm")

@@ -9,7 +9,7 @@ from nightmill.kernel.domain.lifecycle import ENDED_BATCH, BatchState, Command, 
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.outbound import Outbound
-from nightmill.kernel.wire.messages import JobCommanded, JobInput, JobSubmitted
+from nightmill.kernel.wire.messages import JobCommanded, JobInput, JobSubmitted, PublicationRow
 from simulation.mix import Shape
 from simulation.provider import LABELS, MARKER
 
@@ -22,13 +22,24 @@ _TIGHT_ITEM_NANO_USD = 260_000
 _PATIENCE_MS = 5_000
 
 
+def input_factor_of(shape: Shape) -> int:
+    """Billed input tokens for each estimated one."""
+    return 20 if shape.tight_budget else 1
+
+
 def config_of(shape: Shape) -> Config:
     """Two pools of one provider; the second has a short context, so that some items choose."""
+    # what a call is billed is debt of its pool, too
+    tokens = shape.input_tokens_per_minute
     pool = {
         "provider": "openai_compatible",
         "base_url": "http://provider",
         "model": "simulated",
-        "limits": {"slots": shape.slots, "requests_per_minute": shape.requests_per_minute},
+        "limits": {
+            "slots": shape.slots,
+            "requests_per_minute": shape.requests_per_minute,
+            "input_tokens_per_minute": tokens if tokens is None else tokens * input_factor_of(shape),
+        },
         "context_tokens": 4000,
         "call_deadline": f"{CALL_DEADLINE_S}s",
     }
@@ -97,11 +108,14 @@ class User:
         self.jobs = [self._job(number) for number in range(world.shape.jobs)]
 
     def turn(self) -> None:
-        """What is due, and now and then a command nobody expected."""
+        """What is due, a decision where the line waits for one, and now and then a command nobody expected."""
         world = self._world
+        if world.broker.down:
+            return  # the api refuses, they try again later
         for job in self.jobs:
             if not job.sent and job.at_ms <= world.now_ms:
                 self._submit(job)
+            self._decide(job)
         if self._asked and world.happens("repeat_record"):
             self._writer.write(self._outbound.records([world.random.choice(self._asked)]))  # a client tries once more
         if world.happens("command"):
@@ -115,14 +129,20 @@ class User:
         for job in self.jobs:
             if not job.sent:
                 self._submit(job)
-            row = self._world.checker.publications.get(ids.batch_id(job.message.job_id))
-            if row is not None and row.state in ENDED_BATCH:
-                continue
-            ended = False
-            held = row is not None and row.state is BatchState.HELD
-            if held and self._world.now_ms - job.asked_at_ms > _PATIENCE_MS:
-                self._ask(job, self._decision(job))
+            row = self._row(job)
+            if row is None or row.state not in ENDED_BATCH:
+                ended = False
+                self._decide(job)
         return ended
+
+    def _row(self, job: Job) -> PublicationRow | None:
+        return self._world.checker.publications.get(ids.batch_id(job.message.job_id))
+
+    def _decide(self, job: Job) -> None:
+        """Let a job that is held go on, after a while."""
+        row = self._row(job)
+        if row is not None and row.state is BatchState.HELD and self._world.now_ms - job.asked_at_ms > _PATIENCE_MS:
+            self._ask(job, self._decision(job))
 
     def _decision(self, job: Job) -> Command:
         """First approve, then run again what is missing, at last give up."""

@@ -23,8 +23,9 @@ from simulation.mix import Focus, Mix, draw_mix, draw_shape
 from simulation.process import Process
 from simulation.provider import Provider
 from simulation.seams import Killed, SimulatedBroker, SimulatedSession
+from simulation.stranger import Strangers
 from simulation.trace import Trace
-from simulation.user import User, config_of
+from simulation.user import User, config_of, input_factor_of
 
 START_MS = 1_767_225_600_000  #: 2026-01-01
 INSTANCES = {
@@ -37,6 +38,7 @@ INSTANCES = {
     "ledger": 1,
 }
 _CALM_ROUNDS = 3_000
+_LONG_LAG = 1_000_000
 _LONGEST_STRIDE_MS = 15_000
 
 
@@ -64,9 +66,9 @@ class World:
         self.mix, self.shape = draw_mix(self.random), draw_shape(self.random)
         if focus is not None:
             self.mix, self.shape = focus.mix(), replace(self.shape, **focus.shape)
-        self.now_ms = START_MS
+        self.now_ms = self.start_ms = START_MS
         self.calm = False
-        self.staging_away = False
+        self.staging_away = self.backlog = False
         self.depth = 0  #: of processes that wait in their middle for others
         self.turns = 0
         self.activity = 0  #: grows whenever anything happens that somebody could notice
@@ -80,8 +82,9 @@ class World:
         self.broker.at_commit = self._at_commit
         self.broker.on_wait = lambda seconds: self.pass_time(max(1, int(seconds * 1000)))
         self._log = self.broker.log()
-        factor = 20 if self.shape.tight_budget else 1
+        factor = input_factor_of(self.shape)
         self.provider = Provider(self.random, self.mix, input_factor=factor, now_ms=START_MS)
+        self.strangers = Strangers()
         self.checker = Checker(self)
         self.processes = [
             Process(self, service, str(number)) for service, count in INSTANCES.items() for number in range(count)
@@ -125,7 +128,7 @@ class World:
 
     def _stride(self, idle: int) -> int:
         if idle > 2:
-            return self.random.choice((50, 250, 1_000, 3_000))
+            return self.random.choice(self.shape.idle_ms)
         if self.random.random() < 0.005:
             return self.random.choice((1_000, 4_000))
         return int(self.random.expovariate(1 / self.shape.tempo_ms))
@@ -203,11 +206,13 @@ class World:
         self.provider.work(self.now_ms)
         self.checker.calls_in_flight()
 
-    def steps_of(self, name: str) -> int:
-        return next(process.steps for process in self.processes if process.name == name)
+    def looks_of(self, name: str) -> int:
+        return next(process.looks for process in self.processes if process.name == name)
 
-    def item_lag(self) -> int:
-        return self._log.lag("dispatcher", "item-planned")
+    def item_lag(self) -> int | None:
+        if self.broker.down:
+            return None
+        return _LONG_LAG if self.backlog else self._log.lag("dispatcher", "item-planned")
 
     def lag(self, service: str, topic: str) -> int:
         return self._log.lag(service, topic)
@@ -216,6 +221,11 @@ class World:
         name = digest(data)
         self.blobs[name] = data
         return name
+
+    def rival(self, root: Path, version: int) -> None:
+        """A pointer is about to be created; somebody else may be faster."""
+        if self.happens("stranger") and self.strangers.publish(root, version):
+            self.note("stranger", f"publishes version {version} of {root.name}")
 
     def ledger_seen_by(self, process: Process) -> Connection:
         return Connection(self.clickhouse, process.point)
@@ -235,6 +245,7 @@ class World:
             case CommitPoint.WRITTEN:
                 self._let_others()
                 self._strike(process, "crash_in_commit", "in its commit")
+                self._lose_broker()
                 if self.happens("unknown_commit"):
                     self.note(process.name, "commit of unknown outcome (not done yet)")
                     raise OutcomeUnknown("simulated")
@@ -244,9 +255,17 @@ class World:
                 self.checker.committed(process.name, session.records)
                 self.faults.remember(session.records)
                 self._strike(process, "crash_after_commit", "after its commit")
+                self._lose_broker()
                 if self.happens("unknown_commit"):
                     self.note(process.name, "commit of unknown outcome (done)")
                     raise OutcomeUnknown("simulated")
+
+    def _lose_broker(self) -> None:
+        """The broker goes away and its answer to a commit with it, or it is away already."""
+        if self.happens("broker_away"):
+            self.faults.lose_broker()
+        if self.broker.down:
+            raise OutcomeUnknown("simulated")
 
     def _strike(self, process: Process, fault: str, what: str) -> None:
         if self.happens(fault):
