@@ -183,13 +183,25 @@ def provider_simulator(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one")] = 8399,
     scenario: Annotated[Path | None, typer.Option("--scenario", help="Faults, answers, latency and limits.")] = None,
     port_file: Annotated[Path | None, typer.Option("--port-file", help="Where to write the port.")] = None,
+    home: Annotated[Path | None, typer.Option("--home", help="Keep its state here across restarts.")] = None,
+    clock_speed: Annotated[float, typer.Option("--clock-speed", help="Of files and batches; 1 is real time.")] = 1.0,
+    webhook_url: Annotated[str | None, typer.Option("--webhook-url", help="Who is told when a batch ends.")] = None,
+    webhook_secret: Annotated[str | None, typer.Option("--webhook-secret", help="whsec_... to sign with.")] = None,
+    relaxed: Annotated[bool, typer.Option("--relaxed", help="Do not check bodies, for pure speed.")] = False,
 ) -> None:
-    """A provider without keys or cost, to try things. OpenAI-compatible, deterministic, with faults and a bill."""
+    """A provider without keys or cost, to try things: OpenAI and Anthropic, deterministic, with faults and a bill."""
     from nightmill.client.errors import BadInput
-    from nightmill.provider_simulator.run import CannotStart, run_simulator
+    from nightmill.provider_simulator.run import CannotStart, Options, run_simulator
 
+    options = Options(
+        home=home,
+        clock_speed=clock_speed,
+        webhook_url=webhook_url,
+        webhook_secret=webhook_secret,
+        relaxed=relaxed,
+    )
     try:
-        run_simulator(host="127.0.0.1", port=port, scenario=scenario, port_file=port_file)
+        run_simulator(host="127.0.0.1", port=port, scenario=scenario, port_file=port_file, options=options)
     except CannotStart as error:
         raise BadInput(str(error)) from error
 

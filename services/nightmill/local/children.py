@@ -24,8 +24,8 @@ _ROTATE_BYTES = 8 * 1024 * 1024
 _KEPT_LOGS = 3
 _TAIL_LETTERS = 1200
 _ANSWER_TIMEOUT_S = 0.5
-#: an idle slot of a provider is lost, and so is one whose lease comes late
-_PROMPT = frozenset({"provider_gateway", "rate_governor"})
+#: an idle slot of a provider is lost, one whose lease comes late too, and every item passes the dispatcher three times
+_PROMPT = frozenset({"dispatcher", "provider_gateway", "rate_governor"})
 _NICE = 5  #: all others catch up
 
 

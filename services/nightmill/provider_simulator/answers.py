@@ -4,45 +4,48 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from typing import NamedTuple
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from nightmill.provider_simulator.chat import ChatRequest, estimate_tokens
+from nightmill.provider_simulator.asks import Ask, estimate_tokens
 from nightmill.provider_simulator.draw import Draw
-from nightmill.provider_simulator.instances import instance, quote
-from nightmill.provider_simulator.scenario import AnswerForm, AnswerRule
+from nightmill.provider_simulator.instances import quote
+from nightmill.provider_simulator.plans import planned_instance
+from nightmill.provider_simulator.rules import AnswerForm, AnswerRule
 
 REFUSAL = "I'm sorry, but I can't help with that request."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """One choice of a completion."""
 
     content: str | None
     completion_tokens: int
     refusal: str | None = None
     finish_reason: str = "stop"
+    tool_call: bool = False  # a call of a tool that nobody offered
+    odd_ids: bool = False  # ids with letters beyond ASCII
 
 
-def compose(request: ChatRequest, rule: AnswerRule | None, *, seed: int, digest: bytes) -> Answer:
+def compose(request: Ask, rule: AnswerRule | None, *, seed: int, digest: bytes) -> Answer:
     """The answer to `request`. Longer than the request's token limit, it is cut there and says `length`."""
     content = _content(request, rule, Draw(seed, digest))
-    answer = _formed(content, AnswerForm.PLAIN if rule is None else rule.form)
+    answer = _said(content) if rule is None else _FORMS[rule.form](content)
     limit = request.max_tokens
     if limit is None or answer.completion_tokens <= limit or answer.content is None:
         return answer
     cut = answer.content.encode("utf-8", "surrogatepass")[: limit * 4].decode("utf-8", "ignore")
-    return replace(answer, content=cut, completion_tokens=limit, finish_reason="length")
+    return answer._replace(content=cut, completion_tokens=limit, finish_reason="length")
 
 
-def _content(request: ChatRequest, rule: AnswerRule | None, draw: Draw) -> str:
+def _content(request: Ask, rule: AnswerRule | None, draw: Draw) -> str:
     if rule is not None and rule.content is not None:
         return _ruled(rule, request.prompt)
     if request.schema is not None:
-        return _json(instance(request.schema, draw=draw, source=request.last_text))
+        return _json(planned_instance(request.schema, draw=draw, source=request.last_text))
     text = quote(request.last_text, draw)
     return _json({"answer": text}) if request.json_answer else text
 
@@ -68,26 +71,43 @@ def _expanded(template: str, found: re.Match[str]) -> str:
     return re.sub(r"\\(?:(\d)|g<(\w+)>)", group, template)
 
 
-def _formed(content: str, form: AnswerForm) -> Answer:
-    match form:
-        case AnswerForm.PLAIN:
-            return _said(content)
-        case AnswerForm.FENCED:
-            return _said(f"```json\n{content}\n```")
-        case AnswerForm.PROSE:
-            return _said(f"Here is the answer you asked for:\n\n{content}\n\nLet me know if you need anything else.")
-        case AnswerForm.CUT:
-            return _said(content[: len(content) // 2])
-        case AnswerForm.LENGTH:
-            return _said(content[: len(content) // 2], finish_reason="length")
-        case AnswerForm.REFUSED:
-            return Answer(content=None, refusal=REFUSAL, completion_tokens=estimate_tokens(REFUSAL))
-        case AnswerForm.CONTENT_FILTER:
-            return _said("", finish_reason="content_filter")
-        case AnswerForm.WRONG_SCHEMA:
-            return _said(_wrong(content))
-        case AnswerForm.EMPTY:
-            return _said("")
+def _half(finish_reason: str) -> Callable[[str], Answer]:
+    return lambda content: _said(content[: len(content) // 2], finish_reason=finish_reason)
+
+
+def _refused(content: str) -> Answer:
+    return Answer(content=None, refusal=REFUSAL, completion_tokens=estimate_tokens(REFUSAL))
+
+
+def _tool_called(content: str) -> Answer:
+    return Answer(content=None, completion_tokens=12, finish_reason="tool_calls", tool_call=True)
+
+
+def _separated(content: str) -> str:
+    """Separators that only some readers take for the end of a line, inside the first text of a JSON value or at the
+    end of a plain one."""
+    odd = "one\u2028two\u2029three\u0085four\r\nfive"
+    value = _parsed(content)
+    if isinstance(value, dict):
+        first = next((name for name, inner in value.items() if isinstance(inner, str)), None)
+        return _json({**value, first: f"{value[first]} {odd}"} if first is not None else {**value, "note": odd})
+    return f"{content} {odd}"
+
+
+def _with_nan(content: str) -> str:
+    value = _parsed(content)
+    if isinstance(value, dict) and value:
+        first = next(iter(value))
+        return json.dumps({**value, first: float("nan")})
+    return "NaN"
+
+
+def _parsed(content: str, otherwise: JsonValue = None) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(content)
+    except ValueError:
+        return otherwise
+    return value
 
 
 def _said(content: str, *, finish_reason: str = "stop") -> Answer:
@@ -96,10 +116,7 @@ def _said(content: str, *, finish_reason: str = "stop") -> Answer:
 
 def _wrong(content: str) -> str:
     """The same JSON with its first field of another type."""
-    try:
-        value: JsonValue = json.loads(content)
-    except ValueError:
-        value = content
+    value = _parsed(content, content)
     if isinstance(value, dict) and value:
         first = next(iter(value))
         return _json({**value, first: _other_type(value[first])})
@@ -112,3 +129,27 @@ def _other_type(value: JsonValue) -> JsonValue:
 
 def _json(value: JsonValue) -> str:
     return to_json(value).decode()
+
+
+_FORMS: dict[AnswerForm, Callable[[str], Answer]] = {
+    AnswerForm.PLAIN: _said,
+    AnswerForm.FENCED: lambda content: _said(f"```json\n{content}\n```"),
+    AnswerForm.PROSE: lambda content: _said(
+        f"Here is the answer you asked for:\n\n{content}\n\nLet me know if you need anything else."
+    ),
+    AnswerForm.CUT: _half("stop"),
+    AnswerForm.LENGTH: _half("length"),
+    AnswerForm.REFUSED: _refused,
+    AnswerForm.CONTENT_FILTER: lambda content: _said("", finish_reason="content_filter"),
+    AnswerForm.WRONG_SCHEMA: lambda content: _said(_wrong(content)),
+    AnswerForm.EMPTY: lambda content: _said(""),
+    AnswerForm.NULL: lambda content: Answer(content=None, completion_tokens=1),
+    AnswerForm.NAN: lambda content: _said(_with_nan(content)),
+    AnswerForm.ABORTED: _half("abort"),
+    AnswerForm.REPETITION: lambda content: _said(content + " and so on" * 20, finish_reason="repetition"),
+    AnswerForm.PAUSED: _half("pause_turn"),
+    AnswerForm.TOOL_CALL: _tool_called,
+    AnswerForm.CONTEXT_FULL: _half("model_context_window_exceeded"),
+    AnswerForm.LINE_SEPARATORS: lambda content: _said(_separated(content)),
+    AnswerForm.NON_ASCII: lambda content: _said(content)._replace(odd_ids=True),
+}

@@ -29,3 +29,8 @@ class Draw:
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
         return (mixed ^ (mixed >> 31)) % bound
+
+
+def name(seed: int, kind: str, number: int) -> str:
+    """The unique part of the n-th id of a kind: 24 hexadecimal digits."""
+    return hashlib.sha256(f"{seed}\x00{kind}\x00{number}".encode()).hexdigest()[:24]

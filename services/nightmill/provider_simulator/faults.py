@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from email.utils import formatdate
+from typing import NamedTuple
 
+from nightmill.provider_simulator.call_faults import CallFault, RetryAfterForm
 from nightmill.provider_simulator.draw import fraction
-from nightmill.provider_simulator.scenario import AnswerRule, Fault, RetryAfterForm, Scenario, Selector
+from nightmill.provider_simulator.operations import Operation
+from nightmill.provider_simulator.rules import AnswerRule, Selector
+from nightmill.provider_simulator.scenario import Scenario, Story
+from nightmill.provider_simulator.stories import LineStory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class Occasion(NamedTuple):
     """One arrival of one body."""
 
     digest: bytes
@@ -18,24 +21,37 @@ class Occasion:
     arrival: int  # 1 = the first call since the scenario was set
     elapsed_ms: int  # since the scenario was set
     prompt: str
+    operation: Operation = Operation.CHAT
 
 
-def decide(scenario: Scenario, occasion: Occasion) -> Fault | None:
-    """The fault that befalls this call. The rate is drawn for each occurrence, so a retry may succeed."""
-    for position, rule in enumerate(scenario.faults):
-        drawn_for = (scenario.seed, f"fault {position}", occasion.digest, occasion.occurrence)
-        if _stated(rule, occasion) and _drawn(rule, *drawn_for):
+def decide(scenario: Scenario, occasion: Occasion) -> CallFault | LineStory | None:
+    """The fault that befalls this call or line. The rate is drawn for each occurrence, so a retry may succeed."""
+    for position, rule in scenario.faults_by_operation[occasion.operation]:
+        if _stated(rule, occasion) and _hit(scenario, position, rule, occasion):
             return rule
     return None
+
+
+def stories(scenario: Scenario, occasion: Occasion) -> list[Story]:
+    """Every story that selects this occasion: a batch may take several odd turns."""
+    return [
+        rule
+        for position, rule in scenario.stories_by_operation[occasion.operation]
+        if _stated(rule, occasion) and _hit(scenario, position, rule, occasion)
+    ]
 
 
 def answer_rule(scenario: Scenario, occasion: Occasion) -> AnswerRule | None:
     """The content rule for this call. The rate is drawn for the body alone: the same question, the same answer."""
-    for position, rule in enumerate(scenario.answers):
+    for position, rule in scenario.answers_by_operation[occasion.operation]:
         drawn_for = (scenario.seed, f"answer {position}", occasion.digest, 0)
         if _stated(rule, occasion) and _drawn(rule, *drawn_for):
             return rule
     return None
+
+
+def _hit(scenario: Scenario, position: int, rule: Selector, occasion: Occasion) -> bool:
+    return _drawn(rule, scenario.seed, f"fault {position}", occasion.digest, occasion.occurrence)
 
 
 def retry_after_header(form: RetryAfterForm, seconds: int, *, now_ms: int) -> dict[str, str]:

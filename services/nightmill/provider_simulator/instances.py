@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from nightmill.provider_simulator.draw import Draw
 
-_MAX_DEPTH = 8  # deeper than this only what is required, so that recursive schemas end
+MAX_DEPTH = 8  # deeper than this only what is required, so that recursive schemas end
 _STEPS = 1000  # numbers are drawn on a grid of this many steps
 _WORDS = ("north", "river", "ledger", "stone", "harbour", "signal", "winter", "copper", "meadow", "orbit")
 _MAX_QUOTE_WORDS = 8
@@ -35,7 +35,7 @@ Schema = dict[str, JsonValue]
 
 def instance(schema: JsonValue, *, draw: Draw, source: str) -> JsonValue:
     """A value that `schema` accepts; `source` is the text to quote from."""
-    return _Maker(root=schema, draw=draw, source=source).make(schema, 0)
+    return Maker(root=schema, draw=draw, source=source).make(schema, 0)
 
 
 def quote(source: str, draw: Draw) -> str:
@@ -49,13 +49,16 @@ def quote(source: str, draw: Draw) -> str:
     return " ".join(words[start : start + 3 + draw.below(_MAX_QUOTE_WORDS - 2)])
 
 
-class _Maker:
+class Maker:
+    """Walks one schema and draws as it goes."""
+
     def __init__(self, *, root: JsonValue, draw: Draw, source: str) -> None:
         self._root = root
         self._draw = draw
         self._source = source
 
     def make(self, schema: JsonValue, depth: int) -> JsonValue:
+        """An instance of `schema`, which stands at `depth` in the whole one."""
         if not isinstance(schema, dict):
             return quote(self._source, self._draw)
         schema = self._resolved(schema)
@@ -89,7 +92,7 @@ class _Maker:
 
     def _resolved(self, schema: Schema) -> Schema:
         """The schema with local references followed and `allOf` folded in."""
-        for _ in range(_MAX_DEPTH):
+        for _ in range(MAX_DEPTH):
             target = schema.get("$ref")
             if not isinstance(target, str):
                 break
@@ -116,7 +119,7 @@ class _Maker:
         if not usable:
             return {}
         chosen = usable[self._draw.below(len(usable))]
-        if depth >= _MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             chosen = next((branch for branch in usable if _ends(branch)), usable[0])
         rest: Schema = {name: value for name, value in schema.items() if name != key}
         return _merge(rest, self._resolved(chosen))
@@ -125,7 +128,7 @@ class _Maker:
         stated = schema.get("type")
         if isinstance(stated, list):
             names = [name for name in stated if isinstance(name, str)] or ["string"]
-            if depth >= _MAX_DEPTH and "null" in names:
+            if depth >= MAX_DEPTH and "null" in names:
                 return "null"
             return names[self._draw.below(len(names))]
         if isinstance(stated, str):
@@ -141,14 +144,14 @@ class _Maker:
         properties = properties if isinstance(properties, dict) else {}
         required = schema.get("required")
         names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-        if depth < _MAX_DEPTH:
+        if depth < MAX_DEPTH:
             names = [*properties, *(name for name in names if name not in properties)]
         return {name: self.make(properties.get(name, {}), depth + 1) for name in names}
 
     def _array(self, schema: Schema, depth: int) -> JsonValue:
         fewest = _count(schema.get("minItems"), 0)
         most = _count(schema.get("maxItems"), max(fewest, 3))
-        length = fewest if depth >= _MAX_DEPTH else min(most, max(fewest, 1) + self._draw.below(3))
+        length = fewest if depth >= MAX_DEPTH else min(most, max(fewest, 1) + self._draw.below(3))
         prefix = schema.get("prefixItems")
         prefix = prefix if isinstance(prefix, list) else []
         items = schema.get("items", {})
@@ -158,7 +161,7 @@ class _Maker:
         return _distinct(values) if schema.get("uniqueItems") and len(values) > fewest else values
 
     def _integer(self, schema: Schema) -> JsonValue:
-        low, high = _range(schema)
+        low, high = limits(schema)
         first, last = math.ceil(low), math.floor(high)
         if low == schema.get("exclusiveMinimum") and first == low:
             first += 1
@@ -170,13 +173,11 @@ class _Maker:
         return self._between(first, last)
 
     def _number(self, schema: Schema) -> JsonValue:
-        low, high = _range(schema)
+        low, high = limits(schema)
         step = _number(schema.get("multipleOf"))
         if step is not None and step > 0:
             return round(step * self._between(math.ceil(low / step), math.floor(high / step)), 10)
-        drawn = low + (high - low) * (1 + self._draw.below(_STEPS - 1)) / _STEPS
-        rounded = round(drawn, 3)
-        return rounded if low < rounded < high else drawn
+        return rounded(low, high, self._draw)
 
     def _between(self, first: int, last: int) -> int:
         return first + self._draw.below(max(1, last - first + 1))
@@ -197,6 +198,13 @@ class _Maker:
         return text[: _count(schema.get("maxLength"), len(text))]
 
 
+def rounded(low: float, high: float, draw: Draw) -> float:
+    """A number strictly between the limits, with three decimals where those are enough."""
+    drawn = low + (high - low) * (1 + draw.below(_STEPS - 1)) / _STEPS
+    short = math.floor(drawn * _STEPS + 0.5) / _STEPS  # `round` is ten times slower
+    return short if low < short < high else drawn
+
+
 def _ends(branch: Schema) -> bool:
     return branch.get("type") not in ("object", "array") and "$ref" not in branch
 
@@ -214,7 +222,8 @@ def _merge(left: Schema, right: Schema) -> Schema:
     return merged
 
 
-def _range(schema: Schema) -> tuple[float, float]:
+def limits(schema: Schema) -> tuple[float, float]:
+    """The least and the largest number that the schema names, or 100 apart where it names one or none."""
     lows = [v for v in (_number(schema.get("minimum")), _number(schema.get("exclusiveMinimum"))) if v is not None]
     highs = [v for v in (_number(schema.get("maximum")), _number(schema.get("exclusiveMaximum"))) if v is not None]
     if lows:

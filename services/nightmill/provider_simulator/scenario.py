@@ -1,8 +1,8 @@
 """A scenario: what the simulated provider knows, how fast it is, what it says, and how it fails.
 
-This file is the truth of the scenario's fields; unknown fields are refused. Rules are tried from the top, and the
-first one that selects a call wins. All conditions that a rule states must hold together; a rule without any selects
-every call.
+This file, `rules`, `call_faults` and `stories` are the truth of the scenario's fields; unknown fields are refused.
+Rules are tried from the top, and the first one that selects a call wins. All conditions that a rule states must hold
+together; a rule without any selects every call that makes a model work.
 
     seed: 7
     latency: {fixed_ms: 200, jitter_ms: 50}
@@ -11,17 +11,26 @@ every call.
       - {rate: 0.02, form: fenced}
     faults:
       - {kind: rate_limited, rate: 0.05, retry_after_s: 2}
-      - {kind: reset_after_billing, match: "contract 17", occurrences: [1]}
+      - {kind: reset_after_billing, on: [batch_create], occurrences: [1]}
+      - {kind: row, form: missing, rate: 0.001}
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
+
+from nightmill.provider_simulator.call_faults import CallFault
+from nightmill.provider_simulator.operations import Operation
+from nightmill.provider_simulator.rules import AnswerRule, Model
+from nightmill.provider_simulator.stories import BatchStory, FileStory, LineStory, WebhookFault
+
+FAULT_HEADER = "x-sim-fault"  # of one request: a fault in JSON, in place of the scenario's
 
 
 class ScenarioError(ValueError):
@@ -29,210 +38,143 @@ class ScenarioError(ValueError):
 
 
 class Dialect(StrEnum):
-    """Whose manners the provider has."""
+    """Whose manners the OpenAI side has. Anthropic's own routes are served beside it, except by named servers."""
 
-    OPENAI = "openai"  # a call without a key is refused
-    SELF_HOSTED = "self_hosted"  # a call without a key is served
-
-
-class AnswerForm(StrEnum):
-    """What is done to the right content before it is sent."""
-
-    PLAIN = "plain"
-    FENCED = "fenced"  # inside a Markdown code fence
-    PROSE = "prose"  # with a sentence before and after
-    CUT = "cut"  # the second half is missing, finish reason `stop`
-    LENGTH = "length"  # the second half is missing, finish reason `length`
-    REFUSED = "refused"  # no content but a refusal
-    CONTENT_FILTER = "content_filter"  # no content, finish reason `content_filter`
-    WRONG_SCHEMA = "wrong_schema"  # JSON whose first field has another type
-    EMPTY = "empty"
+    OPENAI = "openai"  # as strict as the real one; a call without a key is refused
+    SELF_HOSTED = "self_hosted"  # every route, no key needed, unknown fields ignored, OpenAI's shapes
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMA_CPP = "llama_cpp"
+    OLLAMA = "ollama"
+    TGI = "tgi"
+    AIBRIX = "aibrix"  # with files and batches
+    LLM_D = "llm_d"  # with files and batches
 
 
-class RetryAfterForm(StrEnum):
-    """How a failure says when to come back."""
-
-    SECONDS = "seconds"
-    MILLISECONDS = "milliseconds"  # header `retry-after-ms`
-    HTTP_DATE = "http_date"
-    GARBAGE = "garbage"
-    MISSING = "missing"
+Story = BatchStory | FileStory | WebhookFault
+Fault = Annotated[CallFault | LineStory | Story, Field(discriminator="kind")]
 
 
-class Framing(StrEnum):
-    """How the body that is cut short was announced."""
-
-    CONTENT_LENGTH = "content_length"  # the client can see that bytes are missing
-    CHUNKED = "chunked"  # the last chunk is missing
-    CLOSE = "close"  # the end of the connection is the end of the body: only the JSON tells
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Selector(_Model):
-    """Which calls a rule is for."""
-
-    rate: float = Field(default=1.0, ge=0, le=1)  # share of the calls, by hash: the same calls in every run
-    first: int | None = Field(default=None, ge=1)  # only the first n calls since the scenario was set
-    occurrences: tuple[Annotated[int, Field(ge=1)], ...] = ()  # 1 = the first time this body is seen since a reset
-    match: str | None = None  # substring of the prompt
-    regex: re.Pattern[str] | None = None  # searched in the prompt
-    from_ms: int = Field(default=0, ge=0)  # window since the scenario was set
-    until_ms: int | None = Field(default=None, ge=0)
-
-
-class AnswerRule(Selector):
-    """What the model says to the calls selected; without `content` it is made from the request."""
-
-    content: JsonValue = None  # a text, or a value that is sent as JSON
-    expand: bool = False  # put the groups of `regex` into a text: \1, \g<name>, JSON-escaped
-    form: AnswerForm = AnswerForm.PLAIN
-
-    @model_validator(mode="after")
-    def _expansion_has_groups(self) -> AnswerRule:
-        if self.expand and (self.regex is None or not isinstance(self.content, str)):
-            raise ValueError("expand needs `regex` and a `content` that is a text")
-        return self
-
-
-class _RetryAfter(_Model):
-    retry_after: RetryAfterForm = RetryAfterForm.SECONDS
-    retry_after_s: int = 1
-
-
-class RateLimited(Selector, _RetryAfter):
-    """429 `rate_limit_exceeded`."""
-
-    kind: Literal["rate_limited"]
-    dimension: Literal["requests", "tokens"] = "requests"
-
-
-class QuotaExhausted(Selector):
-    """429 that no waiting cures; real ones carry no Retry-After."""
-
-    kind: Literal["quota_exhausted"]
-    code: str = "insufficient_quota"
-
-
-class ServerError(Selector, _RetryAfter):
-    """5xx in JSON; `billed` says whether the work was done before it failed."""
-
-    kind: Literal["server_error"]
-    status: int = Field(default=500, ge=500, le=599)
-    retry_after: RetryAfterForm = RetryAfterForm.MISSING
-    billed: bool = False
-
-
-class HtmlPage(Selector):
-    """A proxy's page in place of an answer."""
-
-    kind: Literal["html"]
-    status: int = Field(default=502, ge=200, le=599)
-    billed: bool = False
-
-
-class CutJson(Selector):
-    """200, billed, and the body ends early."""
-
-    kind: Literal["cut_json"]
-    framing: Framing = Framing.CONTENT_LENGTH
-    keep: float = Field(default=0.5, ge=0, lt=1)
-
-
-class Slow(Selector):
-    """The right answer, late."""
-
-    kind: Literal["slow"]
-    delay_ms: int = Field(ge=0)
-
-
-class Drip(Selector):
-    """The right answer, a few bytes at a time: no single read ever times out."""
-
-    kind: Literal["drip"]
-    chunk_bytes: int = Field(default=16, ge=1)
-    every_ms: int = Field(default=50, ge=0)
-
-
-class ResetAfterBilling(Selector):
-    """The work is done and billed, and the client sees a connection reset."""
-
-    kind: Literal["reset_after_billing"]
-
-
-class ResetBeforeBilling(Selector):
-    """A connection reset before any work."""
-
-    kind: Literal["reset_before_billing"]
-
-
-class Unauthorized(Selector):
-    """401, as after a key was revoked in the middle of a run."""
-
-    kind: Literal["unauthorized"]
-
-
-class ContextLengthExceeded(Selector):
-    """400 `context_length_exceeded`."""
-
-    kind: Literal["context_length_exceeded"]
-
-
-class Hang(Selector):
-    """No answer until the client leaves or `for_ms` is over; then the connection is closed."""
-
-    kind: Literal["hang"]
-    for_ms: int = Field(default=600_000, ge=0)
-    billed: bool = False
-
-
-Fault = Annotated[
-    RateLimited
-    | QuotaExhausted
-    | ServerError
-    | HtmlPage
-    | CutJson
-    | Slow
-    | Drip
-    | ResetAfterBilling
-    | ResetBeforeBilling
-    | Unauthorized
-    | ContextLengthExceeded
-    | Hang,
-    Field(discriminator="kind"),
-]
-
-
-class Latency(_Model):
+class Latency(Model):
     """Time before the first byte of an answer; failures that need no model come at once."""
 
     fixed_ms: int = Field(default=0, ge=0)
     jitter_ms: int = Field(default=0, ge=0)  # up to this much more, by hash of seed, body and occurrence
+    tail_ms: int = Field(default=0, ge=0)  # mean of an exponential tail on top, by hash
     per_token_us: int = Field(default=0, ge=0)  # times the completion tokens
+    warm_up_ms: int = Field(default=0, ge=0)  # since the scenario was set: 503 "Loading model"
 
 
-class RateLimit(_Model):
+class Capacity(Model):
+    """How many calls a self-hosted server takes: more wait in the queue, and beyond it are refused with 503."""
+
+    slots: int | None = Field(default=None, ge=1)
+    queue: int = Field(default=0, ge=0)
+
+
+class RateLimit(Model):
     """The hidden buckets: refilled evenly, `burst` deep. Without a burst a bucket holds a tenth of a minute."""
 
     requests_per_min: int | None = Field(default=None, ge=1)
     tokens_per_min: int | None = Field(default=None, ge=1)
+    input_tokens_per_min: int | None = Field(default=None, ge=1)  # Anthropic's, cache reads excluded
+    output_tokens_per_min: int | None = Field(default=None, ge=1)  # Anthropic's, as produced
     burst_requests: int | None = Field(default=None, ge=1)
     burst_tokens: int | None = Field(default=None, ge=1)
+    burst_input_tokens: int | None = Field(default=None, ge=1)
+    burst_output_tokens: int | None = Field(default=None, ge=1)
 
 
-class Scenario(_Model):
+class Batches(Model):
+    """How batches behave. Times are on the virtual clock; with all of them 0 a batch takes as long as the work."""
+
+    missing_status: Literal[404, 405, 501] | None = None  # the server has no batches and answers this
+    validate_ms: int = Field(default=0, ge=0)
+    run_ms: int = Field(default=0, ge=0)  # at least this long in progress
+    finalize_ms: int = Field(default=0, ge=0)
+    cancel_ms: int = Field(default=0, ge=0)
+    lines_per_s: float | None = Field(default=None, gt=0)
+    shuffle: bool = True  # rows come in another order than the lines
+    expires: bool = True  # False: as Azure, which keeps going after the window
+    window_s: int = Field(default=86_400, ge=1)
+    cancelled_rows: bool = False  # True: lines that did not run have a `batch_cancelled` row
+    max_requests: int = Field(default=50_000, ge=1)
+    max_file_bytes: int = Field(default=209_715_200, ge=1)
+    max_enqueued_tokens: int | None = Field(default=None, ge=1)  # per model, over all unfinished batches
+    max_enqueued_requests: int | None = Field(default=None, ge=1)  # Anthropic's, over all unfinished batches
+    max_creations_per_hour: int | None = Field(default=None, ge=1)
+    results_url: Literal["absolute", "relative"] = "absolute"  # Anthropic's
+
+
+class WebhookTarget(Model):
+    """A receiver of webhooks that exists from the start."""
+
+    url: str
+    secret: str = Field(pattern=r"^whsec_[A-Za-z0-9+/=]+$")
+    event_types: tuple[str, ...] = ("batch.completed", "batch.failed", "batch.expired", "batch.cancelled")
+
+
+class ModelPrice(Model):
+    """USD per million tokens, as decimal texts."""
+
+    input: Decimal = Field(ge=0)
+    output: Decimal = Field(ge=0)
+    cached: Decimal | None = Field(default=None, ge=0)  # None: as input
+    cache_write: Decimal | None = Field(default=None, ge=0)
+    cache_write_1h: Decimal | None = Field(default=None, ge=0)
+
+
+class Scenario(Model):
     """Everything that decides the simulator's behaviour, besides the requests."""
 
     seed: int = 0
     dialect: Dialect = Dialect.SELF_HOSTED
+    strict: bool = True  # False: bodies are read without being checked, for pure speed
     models: tuple[str, ...] = ()  # empty: every model name is served
     context_tokens: int | None = Field(default=None, ge=1)
+    prompt_cache: bool = True  # OpenAI's (dialect openai): prefixes of 1,024 tokens and more; Anthropic's: as marked
+    truncate_tokens: int | None = Field(default=None, ge=1)  # longer prompts are cut silently, as Ollama does
+    embedding_dimensions: int = Field(default=1536, ge=1)
     latency: Latency = Latency()
+    capacity: Capacity = Capacity()
     rate_limit: RateLimit = RateLimit()
+    batches: Batches = Batches()
+    webhooks: tuple[WebhookTarget, ...] = ()
+    prices: dict[str, ModelPrice] = Field(default_factory=dict)  # by model; `*` is for every other one
     answers: tuple[AnswerRule, ...] = ()
     faults: tuple[Fault, ...] = ()
+
+    @field_validator("models", mode="after")
+    @classmethod
+    def _names(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in models:
+            raise ValueError("a model needs a name")
+        return models
+
+    @cached_property
+    def faults_by_operation(self) -> dict[Operation, tuple[tuple[int, CallFault | LineStory], ...]]:
+        """The rules that may befall an operation, each with its position, which is part of its draw."""
+        calls = tuple((n, rule) for n, rule in enumerate(self.faults) if isinstance(rule, CallFault))
+        lines = tuple((n, rule) for n, rule in enumerate(self.faults) if isinstance(rule, CallFault | LineStory))
+        return {
+            op: tuple(pair for pair in (lines if op is Operation.LINE else calls) if op in pair[1].operations)
+            for op in Operation
+        }
+
+    @cached_property
+    def stories_by_operation(self) -> dict[Operation, tuple[tuple[int, Story], ...]]:
+        """The rules that change what becomes of a batch, a file or a webhook."""
+        stories = tuple((n, rule) for n, rule in enumerate(self.faults) if isinstance(rule, Story))
+        return {op: tuple(pair for pair in stories if op in pair[1].operations) for op in Operation}
+
+    @cached_property
+    def answers_by_operation(self) -> dict[Operation, tuple[tuple[int, AnswerRule], ...]]:
+        """The content rules of an operation, each with its position."""
+        numbered = tuple(enumerate(self.answers))
+        return {op: tuple(pair for pair in numbered if op in pair[1].operations) for op in Operation}
+
+
+_FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
 
 
 def parse_scenario(data: object, *, where: str) -> Scenario:
@@ -240,8 +182,20 @@ def parse_scenario(data: object, *, where: str) -> Scenario:
     try:
         return Scenario.model_validate({} if data is None else data)
     except ValidationError as exc:
-        lines = [f"{where}: {_field(e['loc'])}: {e['input']!r:.200}: {e['msg']}" for e in exc.errors()]
-        raise ScenarioError("\n".join(lines)) from exc
+        raise ScenarioError(_lines(exc, where)) from exc
+
+
+@lru_cache(maxsize=256)
+def parse_fault(text: str) -> Fault:
+    """The fault of a header: JSON as in a scenario file. Raises `ScenarioError`."""
+    try:
+        return _FAULT.validate_json(text)
+    except ValidationError as exc:
+        raise ScenarioError(_lines(exc, FAULT_HEADER)) from exc
+
+
+def _lines(exc: ValidationError, where: str) -> str:
+    return "\n".join(f"{where}: {_field(e['loc'])}: {e['input']!r:.200}: {e['msg']}" for e in exc.errors())
 
 
 def _field(loc: Sequence[int | str]) -> str:

@@ -1,261 +1,229 @@
-"""The provider's HTTP face: it carries out replies over sockets and keeps the books while it does so.
+"""The provider's HTTP face: it turns requests into `Inbound` and carries out replies over sockets.
 
-Routes: the provider's own under /v1, /health, and /__sim/ for whoever runs the test. Cut, dripped and reset replies
-are written to the transport directly, since a web framework exists to prevent them. State is in memory.
+Cut, dripped and reset replies are written to the transport directly, since a web framework exists to prevent them.
+Nothing is decided here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import socket
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
-from pydantic_core import from_json
+from aiohttp.web_protocol import RequestHandler
 
-from nightmill.provider_simulator import errors
-from nightmill.provider_simulator.bill import Call, Ledger
-from nightmill.provider_simulator.buckets import Buckets
-from nightmill.provider_simulator.chat import check_headers, read_request
+from nightmill.provider_simulator import routes
+from nightmill.provider_simulator.call_faults import Framing
+from nightmill.provider_simulator.control import Control
 from nightmill.provider_simulator.errors import ApiError
-from nightmill.provider_simulator.faults import Occasion
-from nightmill.provider_simulator.reply import Manner, Reply, over_limit, plan, refused
-from nightmill.provider_simulator.scenario import Framing, Scenario, ScenarioError, parse_scenario
+from nightmill.provider_simulator.inbound import Inbound
+from nightmill.provider_simulator.operations import Operation
+from nightmill.provider_simulator.provider import Provider, unknown
+from nightmill.provider_simulator.reply import Manner, Reply, Voice
+from nightmill.provider_simulator.state import State
 
 MAX_BODY_BYTES = 64 * 2**20
-DEFAULT_MODEL = "simulated-model"
+MAX_BATCH_BODY_BYTES = 257 * 2**20
 
 _WATCH_S = 0.02  # how often a held connection is looked at
-_DIGEST_BYTES = 16
+_FILE_CHUNK_BYTES = 2**18
 _NO_LINGER = struct.pack("ii", 1, 0)  # close() then sends RST in place of FIN
-_REASONS = {200: b"OK"}
+_NO_QUERY: dict[str, str] = {}
+_REASONS = {200: b"OK", 206: b"Partial Content"}
 
 
-@dataclass(slots=True)
-class _Run:
-    """What starts anew when the scenario is set."""
+@dataclass(slots=True, kw_only=True)
+class _Sent:
+    """What reached the socket of a client that was still there."""
 
-    scenario: Scenario
-    started_at_ms: int
-    arrivals: int = 0
-    buckets: Buckets = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.buckets = Buckets(self.scenario.rate_limit, now_ms=self.started_at_ms)
+    status: int | None = None
+    whole: bool = False
+    sent_bytes: int = 0
 
 
-class Simulator:
-    """One simulated provider; `app()` is its HTTP application."""
+class Server:
+    """One provider as an HTTP server for `web.ServerRunner`."""
 
-    def __init__(self, scenario: Scenario, *, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
-        self._run = _Run(scenario, now_ms())
-        self._ledger = Ledger()
+    def __init__(self, state: State, provider: Provider, control: Control) -> None:
+        self._state = state
+        self._provider = provider
+        self._control = control
 
-    def app(self) -> web.Application:
-        """A new application on this provider's state."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
-        app.add_routes(
-            [
-                web.post("/v1/chat/completions", self._chat),
-                web.get("/v1/models", self._models),
-                web.get("/health", self._health),
-                web.get("/__sim/ledger", self._totals),
-                web.get("/__sim/ledger/attempts", self._attempts),
-                web.put("/__sim/scenario", self._set_scenario),
-                web.post("/__sim/reset", self._reset),
-                web.route("*", "/{path:.*}", self._unknown),
-            ]
-        )
-        return app
+    def web_server(self) -> web.Server:
+        """A low-level server: no router, no middlewares, which is half of the speed."""
+        return web.Server(self._handle, request_factory=_request)
 
-    # The provider
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        ledger, now_ms = self._ledger, self._now_ms()
-        call = ledger.open(
-            attempt_id=request.headers.get("X-Client-Request-Id"),
-            body_digest=hashlib.sha256(body).digest()[:_DIGEST_BYTES],
-            now_ms=now_ms,
-        )
-        try:
-            reply = self._decide(request, body, call, now_ms)
-            call.accepted, call.fault, call.code = reply.accepted, reply.fault, reply.code
-            if reply.wait_ms > 0:
-                await asyncio.sleep(reply.wait_ms / 1000)
-            call.billed = reply.usage
-            return await _perform(request, call, reply)
-        finally:
-            ledger.close(call, now_ms=self._now_ms())
-
-    def _decide(self, request: web.Request, body: bytes, call: Call, now_ms: int) -> Reply:
-        """Key, then body, then limits, then the scenario: the order in which a provider refuses."""
-        run = self._run
-        refusal = check_headers(
-            authorization=request.headers.get("Authorization"),
-            client_request_id=call.attempt_id,
-            dialect=run.scenario.dialect,
-        )
-        if refusal is not None:
-            return refused(refusal)
-        chat = read_request(body, run.scenario)
-        if isinstance(chat, ApiError):
-            return refused(chat)
-        call.model, call.prompt_tokens = chat.model, chat.prompt_tokens
-        run.arrivals += 1
-        over = run.buckets.take(tokens=max(chat.prompt_tokens, chat.max_tokens or 0), now_ms=now_ms)
-        limits = run.buckets.headers()
-        if over is not None:
-            reply = over_limit(over, model=chat.model)
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, method = request.path, request.method
+        query = request.query if "?" in request.path_qs else _NO_QUERY
+        inbound = Inbound(method=method, path=path, query=query, headers=request.headers)
+        if not path.startswith("/v1/"):
+            inbound.body = await request.read()
+            return await self._carry_out(request, self._control.reply(inbound))
+        scenario = self._state.run.scenario
+        status = routes.refused_status(path, scenario.dialect, scenario.batches.missing_status)
+        route = routes.find(method, path) if status is None else None
+        if route is None:
+            return await self._carry_out(request, unknown(inbound, scenario.dialect, status))
+        if self._provider.slams_door(route):
+            _close(request, reset=True)
+            return web.Response()
+        if route.operation is Operation.FILE_CREATE:
+            inbound.chunks = _chunks(request)
         else:
-            occasion = Occasion(
-                digest=call.body_digest,
-                occurrence=call.occurrence,
-                arrival=run.arrivals,
-                elapsed_ms=now_ms - run.started_at_ms,
-                prompt=chat.prompt,
-            )
-            reply = plan(run.scenario, chat, occasion, now_ms=now_ms)
-        reply.headers.update(limits)
-        reply.headers["x-request-id"] = f"req_{call.body_digest.hex()}{call.occurrence:04d}"
-        return reply
+            try:
+                inbound.body = await request.read()
+            except web.HTTPRequestEntityTooLarge:
+                voice = Voice(side=route.side, dialect=scenario.dialect, request_id="req_too_large")
+                error = ApiError(status=413, message="Request too large", html=True)
+                return await self._carry_out(request, voice.refusal(error))
+        reply = await self._provider.reply(inbound, route)
+        sent = _Sent()
+        try:
+            return await _perform(request, reply, sent)
+        finally:
+            self._provider.sent(reply, status=sent.status, whole=sent.whole, sent_bytes=sent.sent_bytes)
 
-    async def _models(self, request: web.Request) -> web.Response:
-        refusal = check_headers(
-            authorization=request.headers.get("Authorization"),
-            client_request_id=None,
-            dialect=self._run.scenario.dialect,
-        )
-        if refusal is not None:
-            return _json(refusal.status, refusal.body())
-        names = self._run.scenario.models or (DEFAULT_MODEL,)
-        models = [{"id": name, "object": "model", "created": 1_790_000_000, "owned_by": "simulator"} for name in names]
-        return web.json_response({"object": "list", "data": models})
-
-    async def _health(self, request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
-
-    async def _unknown(self, request: web.Request) -> web.Response:
-        error = errors.unknown_url(request.method, request.path)
-        return _json(error.status, error.body())
-
-    # Whoever runs the test
-
-    async def _totals(self, request: web.Request) -> web.Response:
-        return web.json_response(self._ledger.totals())
-
-    async def _attempts(self, request: web.Request) -> web.StreamResponse:
-        """JSON lines of the accepted calls; with `?refused=1` of every call."""
+    async def _carry_out(self, request: web.BaseRequest, reply: Reply | AsyncIterator[bytes]) -> web.StreamResponse:
+        """A reply that is in no books."""
+        if isinstance(reply, Reply):
+            return await _perform(request, reply, _Sent())
         response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
         await response.prepare(request)
-        lines: list[str] = []
-        for call in list(self._ledger.calls(refused=request.query.get("refused") == "1")):
-            lines.append(json.dumps(call.as_row()) + "\n")
-            if len(lines) == 1000:
-                await response.write("".join(lines).encode())
-                lines.clear()
-        await response.write("".join(lines).encode())
+        async for chunk in reply:
+            await response.write(chunk)
         return response
 
-    async def _set_scenario(self, request: web.Request) -> web.Response:
-        """Replace the scenario. Windows, `first` and the rate limits start anew; ledger and occurrences go on."""
-        try:
-            scenario = parse_scenario(from_json(await request.read()), where="request body")
-        except (ScenarioError, ValueError) as exc:
-            error = errors.invalid(str(exc), code="invalid_scenario")
-            return _json(error.status, error.body())
-        self._run = _Run(scenario, self._now_ms())
-        return web.json_response({"seed": scenario.seed})
 
-    async def _reset(self, request: web.Request) -> web.Response:
-        """Empty books and full limits under the same scenario. Calls in flight end in the old books."""
-        self._ledger = Ledger()
-        self._run = _Run(self._run.scenario, self._now_ms())
-        return web.json_response({})
+def _request(
+    message: Any, payload: Any, protocol: RequestHandler, writer: Any, task: asyncio.Task[None]
+) -> web.BaseRequest:
+    """aiohttp's request with the body sizes that the providers take."""
+    most = MAX_BATCH_BODY_BYTES if message.path.startswith("/v1/messages/batches") else MAX_BODY_BYTES
+    return web.BaseRequest(message, payload, protocol, writer, task, protocol._loop, client_max_size=most)
 
 
-def _json(status: int, body: bytes) -> web.Response:
-    return web.Response(status=status, body=body, content_type="application/json")
+async def _chunks(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    while chunk := await request.content.readany():
+        yield chunk
 
 
-async def _perform(request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
+async def _perform(request: web.BaseRequest, reply: Reply, sent: _Sent) -> web.StreamResponse:
     """Send the reply as its manner says and note what was delivered."""
-    match reply.manner:
-        case Manner.WHOLE:
-            return await _send_whole(request, call, reply)
-        case Manner.DRIP:
-            return await _send_drip(request, call, reply)
-        case Manner.CUT:
-            await _send_cut(request, call, reply)
-        case Manner.RESET:
-            _close(request, reset=True)
-        case Manner.HANG:
-            await _hold(request, reply.hold_ms)
-            _close(request, reset=False)
+    try:
+        match reply.manner:
+            case Manner.WHOLE | Manner.DRIP:
+                send: Callable[..., Awaitable[web.StreamResponse]] = _send_whole
+                if reply.manner is Manner.DRIP:
+                    send = _send_drip
+                elif reply.file is not None:
+                    send = _send_file
+                return await send(request, reply, sent)
+            case Manner.CUT:
+                await _send_cut(request, reply, sent)
+            case Manner.RESET:
+                _close(request, reset=True)
+            case Manner.HANG:
+                await _hold(request, reply.hold_ms)
+                _close(request, reset=False)
+    except ConnectionError:
+        pass  # the client is gone: what was sent until then is noted
     return web.Response()  # the connection is closed: aiohttp finds that out and sends nothing
 
 
-async def _send_whole(request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
+async def _send_whole(request: web.BaseRequest, reply: Reply, sent: _Sent) -> web.StreamResponse:
     response = web.Response(
         status=reply.status, body=reply.body, headers=reply.headers, content_type=reply.content_type
     )
-    try:
-        await response.prepare(request)
-        await response.write_eof()
-    except ConnectionError:
-        return response
-    call.status = reply.status
-    call.delivered = reply.completion and await _flushed(request)
+    await response.prepare(request)
+    await response.write_eof()
+    sent.status = reply.status
+    sent.whole = await _flushed(request)
     return response
 
 
-async def _send_drip(request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
+async def _send_file(request: web.BaseRequest, reply: Reply, sent: _Sent) -> web.StreamResponse:
+    response = _stream(reply)
+    await response.prepare(request)
+    sent.status = reply.status
+    for chunk in _body_chunks(reply, _FILE_CHUNK_BYTES):
+        await response.write(chunk)
+        if await _flushed(request):
+            sent.sent_bytes += len(chunk)
+    await response.write_eof()
+    sent.whole = await _flushed(request)
+    return response
+
+
+async def _send_drip(request: web.BaseRequest, reply: Reply, sent: _Sent) -> web.StreamResponse:
+    response = _stream(reply)
+    await response.prepare(request)
+    sent.status = reply.status
+    for place, chunk in enumerate(_body_chunks(reply, reply.chunk_bytes)):
+        if place:
+            await asyncio.sleep(reply.every_ms / 1000)
+        await response.write(chunk)
+        if await _flushed(request):
+            sent.sent_bytes += len(chunk)
+    await response.write_eof()
+    sent.whole = await _flushed(request)
+    return response
+
+
+def _stream(reply: Reply) -> web.StreamResponse:
     response = web.StreamResponse(status=reply.status, headers=reply.headers)
     response.content_type = reply.content_type
-    response.content_length = len(reply.body)
-    try:
-        await response.prepare(request)
-        call.status = reply.status
-        for start in range(0, len(reply.body), reply.chunk_bytes):
-            if start:
-                await asyncio.sleep(reply.every_ms / 1000)
-            await response.write(reply.body[start : start + reply.chunk_bytes])
-        await response.write_eof()
-    except ConnectionError:
-        return response
-    call.delivered = reply.completion and await _flushed(request)
+    response.content_length = len(reply.body) if reply.file is None else reply.file.stop - reply.file.start
     return response
 
 
-async def _send_cut(request: web.Request, call: Call, reply: Reply) -> None:
+def _body_chunks(reply: Reply, size: int, keep: int | None = None) -> Iterator[bytes]:
+    """The body in pieces, its first `keep` bytes if given."""
+    if reply.file is None:
+        body = reply.body if keep is None else reply.body[:keep]
+        for start in range(0, len(body), size):
+            yield body[start : start + size]
+        return
+    left = reply.file.stop - reply.file.start if keep is None else keep
+    with reply.file.path.open("rb") as file:
+        file.seek(reply.file.start)
+        while left > 0 and (chunk := file.read(min(size, left))):
+            left -= len(chunk)
+            yield chunk
+
+
+async def _send_cut(request: web.BaseRequest, reply: Reply, sent: _Sent) -> None:
     transport = request.transport
     if transport is None:
         return
-    part = reply.body[: reply.keep_bytes]
+    size = len(reply.body) if reply.file is None else reply.file.stop - reply.file.start
     head = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n" % (
         reply.status,
         _REASONS.get(reply.status, b""),
         reply.content_type.encode(),
     )
     head += b"".join(f"{name}: {value}\r\n".encode() for name, value in reply.headers.items())
-    match reply.framing:
-        case Framing.CONTENT_LENGTH:
-            transport.write(head + b"Content-Length: %d\r\n\r\n" % len(reply.body) + part)
-        case Framing.CHUNKED:
-            transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(part), part))
-        case Framing.CLOSE:
-            transport.write(head + b"Connection: close\r\n\r\n" + part)
-    call.status = reply.status
+    framing = {
+        Framing.CONTENT_LENGTH: b"Content-Length: %d\r\n\r\n" % size,
+        Framing.CHUNKED: b"Transfer-Encoding: chunked\r\n\r\n",
+        Framing.CLOSE: b"Connection: close\r\n\r\n",
+    }
+    transport.write(head + framing[reply.framing])
+    sent.status = reply.status
+    for chunk in _body_chunks(reply, _FILE_CHUNK_BYTES, keep=reply.keep_bytes):
+        transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if reply.framing is Framing.CHUNKED else chunk)
+        if not await _flushed(request):
+            return
+        sent.sent_bytes += len(chunk)
     await _flushed(request)
     _close(request, reset=False)
 
 
-async def _flushed(request: web.Request) -> bool:
+async def _flushed(request: web.BaseRequest) -> bool:
     """Whether everything written so far reached the kernel while the client was still there."""
     transport = request.transport
     if transport is None or transport.is_closing():
@@ -270,7 +238,7 @@ async def _flushed(request: web.Request) -> bool:
     return request.transport is not None
 
 
-async def _hold(request: web.Request, hold_ms: int) -> None:
+async def _hold(request: web.BaseRequest, hold_ms: int) -> None:
     """Wait until the client leaves, at most `hold_ms`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + hold_ms / 1000
@@ -278,7 +246,7 @@ async def _hold(request: web.Request, hold_ms: int) -> None:
         await asyncio.sleep(_WATCH_S)
 
 
-def _close(request: web.Request, *, reset: bool) -> None:
+def _close(request: web.BaseRequest, *, reset: bool) -> None:
     transport = request.transport
     if transport is None:
         return

@@ -8,9 +8,9 @@ from typing import Any
 
 import anthropic
 import pytest
+
 from conformance.sdk.conftest import STRICT
 from conformance.sdk.lines import ended, request
-
 from kit.simulator import Simulator
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -296,3 +296,20 @@ def test_odd_result_type(claude: anthropic.Anthropic, simulator: Simulator) -> N
     ended(claude, made.id)
     [row] = claude.messages.batches.results(made.id)
     assert row.result.type not in ("succeeded", "errored", "canceled", "expired")
+
+
+def test_the_client_retries_what_it_may(simulator: Simulator) -> None:
+    """E9"""
+    fault = {"kind": "overloaded", "retry_after": "milliseconds", "retry_after_s": 0, "first": 2}
+    simulator.set_scenario({**STRICT, "faults": [fault]})
+    with anthropic.Anthropic(base_url=simulator.root_url, api_key="k", max_retries=2) as client:
+        assert ask(client).content
+    assert [row["status"] for row in simulator.attempts(refused=True)] == [529, 529, 200]
+
+
+def test_processing_queue(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    simulator.set_scenario({**STRICT, "batches": {"max_enqueued_requests": 3, "run_ms": 3_600_000}})
+    claude.messages.batches.create(requests=[request("a"), request("b")])
+    with pytest.raises(anthropic.RateLimitError):
+        claude.messages.batches.create(requests=[request("a"), request("b")])
+    claude.messages.batches.create(requests=[request("a")])

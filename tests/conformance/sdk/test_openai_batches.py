@@ -8,9 +8,9 @@ from typing import Any
 
 import openai
 import pytest
+
 from conformance.sdk.conftest import STRICT
 from conformance.sdk.lines import end_of, jsonl, line, rows, start, until, upload
-
 from kit.simulator import Simulator
 
 DATA = jsonl(line(f"i-{n}") for n in range(500))
@@ -311,7 +311,7 @@ def test_polling_that_is_limited(gpt: openai.OpenAI, simulator: Simulator) -> No
 
 def test_odd_status(gpt: openai.OpenAI, simulator: Simulator) -> None:
     simulator.set_scenario(scenario({"kind": "odd_status", "status": "paused"}))
-    assert start(gpt, DATA).status == "paused"
+    assert str(start(gpt, DATA).status) == "paused"
 
 
 def test_failures_by_scenario(gpt: openai.OpenAI, simulator: Simulator) -> None:
@@ -340,3 +340,29 @@ def test_output_expires(gpt: openai.OpenAI, simulator: Simulator) -> None:
     simulator.set_clock(advance_s=3601)
     with pytest.raises(openai.NotFoundError):
         gpt.files.content(batch.output_file_id or "")
+
+
+def test_results_that_are_gone(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    header = {"x-sim-fault": json.dumps({"kind": "results_gone"})}
+    batch = end_of(gpt, start(gpt, DATA, extra_headers=header))
+    assert batch.status == "completed"
+    with pytest.raises(openai.NotFoundError):
+        gpt.files.content(batch.output_file_id or "")
+    assert simulator.ledger()["lost"]["calls"] == 500
+
+
+def test_faults_of_lines_are_counted(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """The same seed and lines, the same faults; each is drawn for the line alone."""
+    rules = ({"kind": "line_error", "rate": 0.1}, {"kind": "row", "form": "missing", "rate": 0.1})
+    simulator.set_scenario(scenario(*rules))
+    seen = []
+    for _ in range(2):
+        simulator.reset()
+        batch = end_of(gpt, start(gpt, DATA))
+        missed = {row["custom_id"] for row in rows(gpt, batch.error_file_id)}
+        found = {row["custom_id"] for row in rows(gpt, batch.output_file_id)}
+        counts = simulator.ledger()["by_fault"]
+        assert counts == {"line_error": len(missed), "row_missing": 500 - len(missed) - len(found)}
+        seen.append((missed, found))
+    assert seen[0] == seen[1]
+    assert 20 < len(seen[0][0]) < 90

@@ -7,8 +7,8 @@ from typing import Any
 
 import openai
 import pytest
-from conformance.sdk.conftest import STRICT
 
+from conformance.sdk.conftest import STRICT
 from kit.simulator import Simulator
 
 SCHEMA: dict[str, object] = {
@@ -127,9 +127,7 @@ def test_bad_requests(
         ({"kind": "cut_json"}, openai.APIConnectionError),
     ],
 )
-def test_exceptions(
-    gpt: openai.OpenAI, simulator: Simulator, fault: dict[str, Any], expected: type[Exception]
-) -> None:
+def test_exceptions(gpt: openai.OpenAI, simulator: Simulator, fault: dict[str, Any], expected: type[Exception]) -> None:
     simulator.set_scenario({**STRICT, "faults": [fault]})
     with pytest.raises(expected):
         ask(gpt.with_options(timeout=1))
@@ -158,7 +156,10 @@ def test_the_client_retries_what_it_may(simulator: Simulator) -> None:
     """E9: two failures are retried, a `x-should-retry: false` is obeyed."""
     with openai.OpenAI(base_url=simulator.base_url, api_key="k", max_retries=2) as client:
         simulator.set_scenario(
-            {**STRICT, "faults": [{"kind": "rate_limited", "retry_after": "milliseconds", "retry_after_s": 0, "first": 2}]}
+            {
+                **STRICT,
+                "faults": [{"kind": "rate_limited", "retry_after": "milliseconds", "retry_after_s": 0, "first": 2}],
+            }
         )
         assert ask(client).choices
         assert [row["status"] for row in simulator.attempts(refused=True)] == [429, 429, 200]

@@ -6,9 +6,9 @@ from typing import Any
 
 import openai
 import pytest
+
 from conformance.sdk.conftest import STRICT
 from conformance.sdk.lines import jsonl, line, upload
-
 from kit.simulator import Simulator
 
 DATA = jsonl(line(f"i-{n}") for n in range(50))

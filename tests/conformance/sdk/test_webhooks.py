@@ -10,9 +10,9 @@ from typing import Any
 
 import openai
 import pytest
+
 from conformance.sdk.conftest import STRICT
 from conformance.sdk.lines import end_of, jsonl, line, start
-
 from kit.simulator import Simulator
 
 DATA = jsonl([line("a")])

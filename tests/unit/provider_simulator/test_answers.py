@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.provider_simulator.answers import REFUSAL, compose
-from nightmill.provider_simulator.chat import ChatRequest
+from nightmill.provider_simulator.asks import Ask
 from nightmill.provider_simulator.draw import Draw
 from nightmill.provider_simulator.instances import instance, quote
-from nightmill.provider_simulator.scenario import AnswerRule
+from nightmill.provider_simulator.plans import planned_instance
+from nightmill.provider_simulator.rules import AnswerRule
 
+SOURCE = "The licence of this package is MIT, it says."
 SCHEMAS: list[dict[str, Any]] = [
     {"enum": ["a", "b", 3]},
     {"const": {"x": 1}},
@@ -62,8 +64,9 @@ SCHEMAS: list[dict[str, Any]] = [
 def test_instances_fit_their_schema(schema: dict[str, Any]) -> None:
     validator = jsonschema_rs.validator_for(schema)
     for n in range(200):
-        value = instance(schema, draw=Draw(n, b"body"), source="The licence of this package is MIT, it says.")
+        value = instance(schema, draw=Draw(n, b"body"), source=SOURCE)
         assert validator.is_valid(value), value
+        assert planned_instance(schema, draw=Draw(n, b"body"), source=SOURCE) == value
 
 
 @given(source=st.text(max_size=300), digest=st.binary(max_size=8))
@@ -74,7 +77,7 @@ def test_quotes_are_found_in_the_source(source: str, digest: bytes) -> None:
         assert text in " ".join(source.split())
 
 
-def request(**changes: Any) -> ChatRequest:
+def request(**changes: Any) -> Ask:
     fields: dict[str, Any] = {
         "model": "m",
         "prompt": "Which licence?\nGranted under the MIT licence to Ann.",
@@ -84,7 +87,7 @@ def request(**changes: Any) -> ChatRequest:
         "json_answer": True,
         "schema": SCHEMAS[18],
     }
-    return ChatRequest(**{**fields, **changes})
+    return Ask(**{**fields, **changes})
 
 
 def said(rule: dict[str, Any] | None, **changes: Any) -> Any:

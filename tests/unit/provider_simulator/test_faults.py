@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightmill.provider_simulator.call_faults import RetryAfterForm
 from nightmill.provider_simulator.draw import Draw, fraction
 from nightmill.provider_simulator.faults import Occasion, answer_rule, decide, retry_after_header
-from nightmill.provider_simulator.scenario import RetryAfterForm, Scenario, parse_scenario
+from nightmill.provider_simulator.scenario import Scenario, parse_scenario
 
 DIGEST = bytes(16)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from nightmill.provider_simulator.call_faults import RateLimited
 from nightmill.provider_simulator.run import load_scenario
-from nightmill.provider_simulator.scenario import RateLimited, ScenarioError, parse_scenario
+from nightmill.provider_simulator.scenario import ScenarioError, parse_scenario
 
 
 def test_yaml_and_json_mean_the_same(tmp_path: Path) -> None:
