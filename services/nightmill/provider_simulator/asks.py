@@ -1,0 +1,80 @@
+"""What is asked of the model, whichever API asked, and the headers that every call needs."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from nightmill.provider_simulator import errors
+from nightmill.provider_simulator.errors import ApiError
+from nightmill.provider_simulator.scenario import Dialect
+
+INVALID_KEY_PREFIX = "sk-invalid"
+MAX_CLIENT_REQUEST_ID_CHARS = 512
+
+_TOKENS_PER_MESSAGE = 4
+_TOKENS_PER_REPLY = 3
+
+Object = dict[str, JsonValue]
+
+
+class Prefix(NamedTuple):
+    """A beginning of the prompt that the provider may have seen before."""
+
+    digest: bytes
+    tokens: int
+    ttl_s: int
+
+
+class Ask(NamedTuple):
+    """What the simulator reads of a request that makes a model work."""
+
+    model: str
+    prompt: str  # the texts of all messages, one after another
+    last_text: str  # the text of the last message
+    prompt_tokens: int
+    max_tokens: int | None
+    json_answer: bool = False
+    schema: JsonValue = None  # of the answer; None: any
+    prefix: Prefix | None = None
+    service_tier: str | None = None
+    inputs: tuple[str, ...] = ()  # of an embedding call
+    dimensions: int | None = None
+    base64: bool = False
+
+
+def estimate_tokens(text: str) -> int:
+    """A quarter of the UTF-8 bytes, rounded up: close enough to be a bill, and the same everywhere."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+
+
+def prompt_tokens(prompt: str, messages: int) -> int:
+    """The texts, and what each message and the reply add."""
+    return estimate_tokens(prompt) + _TOKENS_PER_MESSAGE * messages + _TOKENS_PER_REPLY
+
+
+def prefix_of(text: str, *, tokens: int, ttl_s: int) -> Prefix:
+    """The prefix that `text` is."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
+    return Prefix(digest=digest, tokens=tokens, ttl_s=ttl_s)
+
+
+def check_headers(*, authorization: str | None, client_request_id: str | None, dialect: Dialect) -> ApiError | None:
+    """The refusal that a call on OpenAI's routes earns before its body is looked at."""
+    scheme, _, key = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        if authorization is not None or dialect is Dialect.OPENAI:
+            return errors.missing_key()
+    elif key.strip().startswith(INVALID_KEY_PREFIX):
+        return errors.invalid_key()
+    if client_request_id is not None and (
+        len(client_request_id) > MAX_CLIENT_REQUEST_ID_CHARS or not client_request_id.isascii()
+    ):
+        return errors.invalid(
+            f"X-Client-Request-Id must be ASCII and at most {MAX_CLIENT_REQUEST_ID_CHARS} characters long."
+        )
+    return None

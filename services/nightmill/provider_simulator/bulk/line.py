@@ -1,0 +1,165 @@
+"""One line of a batch: what it asks, which fault befalls it, and the row that comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from nightmill.provider_simulator import faults
+from nightmill.provider_simulator.anthropic.read import read_body as read_message
+from nightmill.provider_simulator.asks import Ask, Object
+from nightmill.provider_simulator.befall import Asked, befall
+from nightmill.provider_simulator.bulk.batch import Batch
+from nightmill.provider_simulator.bulk.lines import ENDPOINTS
+from nightmill.provider_simulator.bulk.rows import (
+    BATCH_CANCELLED,
+    BATCH_EXPIRED,
+    Done,
+    error_row,
+    not_run_row,
+    response_row,
+    status_zero_row,
+)
+from nightmill.provider_simulator.errors import ApiError
+from nightmill.provider_simulator.faults import Occasion
+from nightmill.provider_simulator.generate import Work, truncated, work
+from nightmill.provider_simulator.openai.read import read_body
+from nightmill.provider_simulator.operations import Operation
+from nightmill.provider_simulator.reply import Manner, Reply, Side, Voice
+from nightmill.provider_simulator.state import Run
+from nightmill.provider_simulator.stories import LineError, Row
+
+_DIGEST_BYTES = 16
+_BATCH_ONLY = {"speed": "speed is not supported in batches"}
+
+
+def run_line(run: Run, batch: Batch, data: Object, *, number: int, now_ms: int) -> Done:
+    """Let the line run. Same scenario, batch, line: same row."""
+    body = data.get("params" if batch.side is Side.ANTHROPIC else "body")
+    custom_id = to_json(data["custom_id"])
+    ident = b"%b%06d" % (batch.id[-12:].encode(), number)
+    operation = ENDPOINTS[batch.endpoint]
+    ask = _read(run, batch, operation, body)
+    if isinstance(ask, ApiError):
+        reply = _voice(run, batch, ident).refusal(ask)
+        row = response_row(batch.side, custom_id, ident, reply)
+        digest = _digest(to_json(body))
+        return Done(custom_id=custom_id, good=False, row=row, digest=digest, reply=reply, model=_model(body))
+    ask = truncated(ask, run.scenario)
+    digest = _digest(f"{ask.model}\n{ask.prompt}".encode("utf-8", "surrogatepass"))
+    occasion = Occasion(
+        digest=digest,
+        occurrence=run.occurrence(Operation.LINE, digest) if run.counts_lines else 1,
+        arrival=run.arrival("line"),
+        elapsed_ms=max(0, now_ms - batch.created_at_ms),
+        prompt=ask.prompt,
+        operation=Operation.LINE,
+    )
+    job = Work(operation=operation, ask=ask, occasion=occasion, tier="batch")
+    return _answered(run, batch, job, custom_id=custom_id, ident=ident, now_ms=now_ms)
+
+
+def not_run(batch: Batch, data: Object, *, number: int, expired: bool) -> Done:
+    """The row of a line that did not run."""
+    custom_id = to_json(data["custom_id"])
+    if batch.side is Side.ANTHROPIC:
+        row = not_run_row(custom_id, "expired" if expired else "canceled")
+    else:
+        ident = b"%b%06d" % (batch.id[-12:].encode(), number)
+        code, message = ("batch_expired", BATCH_EXPIRED) if expired else ("batch_cancelled", BATCH_CANCELLED)
+        row = error_row(custom_id, ident, code, message)
+    return Done(custom_id=custom_id, good=False, row=row)
+
+
+def _answered(run: Run, batch: Batch, job: Work, *, custom_id: bytes, ident: bytes, now_ms: int) -> Done:
+    scenario, ask = run.scenario, job.ask
+    rule = faults.decide(scenario, job.occasion) if scenario.faults else None
+
+    def do() -> Reply:
+        return work(job, scenario, run.cache, now_ms=now_ms)
+
+    if isinstance(rule, LineError):
+        return _failed(run, batch, job, rule, custom_id=custom_id, ident=ident)
+    if isinstance(rule, Row):
+        return _odd_row(run, batch, job, rule, do(), custom_id=custom_id, ident=ident)
+    if rule is None:
+        reply = do()
+    else:
+        asked = Asked(model=ask.model, wanted_tokens=ask.prompt_tokens, context_tokens=scenario.context_tokens)
+        reply = befall(rule, do, _voice(run, batch, ident), asked, now_ms=now_ms)
+    good = reply.completion and reply.manner is Manner.WHOLE
+    return _done(run, job, custom_id, response_row(batch.side, custom_id, ident, reply), reply, good=good)
+
+
+def _failed(run: Run, batch: Batch, job: Work, rule: LineError, *, custom_id: bytes, ident: bytes) -> Done:
+    """A row without a response, or with one that says nothing; Anthropic has one form for both."""
+    if batch.side is Side.ANTHROPIC:
+        error = ApiError(status=500, message="Internal server error")
+        reply = _voice(run, batch, ident).refusal(error, fault=rule.kind, accepted=True)
+        row = response_row(batch.side, custom_id, ident, reply)
+    else:
+        reply = Reply(status=0, fault=rule.kind, code=rule.code)
+        if rule.form == "code":
+            row = error_row(custom_id, ident, rule.code, "The request failed.")
+        else:
+            row = status_zero_row(custom_id, ident)
+    return _done(run, job, custom_id, row, reply, good=rule.form == "status_zero" and batch.side is Side.OPENAI)
+
+
+def _odd_row(run: Run, batch: Batch, job: Work, rule: Row, reply: Reply, *, custom_id: bytes, ident: bytes) -> Done:
+    """A line that ran, and whose row is not as it should be."""
+    reply.fault = f"row_{rule.form}"
+    row: bytes | None = response_row(batch.side, custom_id, ident, reply, odd_type=rule.form == "odd_type")
+    extra = None
+    match rule.form:
+        case "missing":
+            row = None
+        case "duplicate":
+            extra = row
+        case "unknown_id":
+            row = response_row(batch.side, b'"unknown-%b"' % ident, ident, reply)
+        case "foreign":
+            extra = response_row(batch.side, b'"other-batch-%b"' % ident, ident, reply)
+        case "odd_type":
+            pass
+    done = _done(run, job, custom_id, row, reply, good=True)
+    return done._replace(extra=extra)
+
+
+def _done(run: Run, job: Work, custom_id: bytes, row: bytes | None, reply: Reply, *, good: bool) -> Done:
+    ask = job.ask
+    return Done(
+        custom_id=custom_id,
+        good=good,
+        row=row,
+        model=ask.model,
+        digest=job.occasion.digest,
+        reply=reply,
+        prompt_tokens=ask.prompt_tokens,
+        nano_usd=run.cost(ask.model, reply.usage, "batch"),
+    )
+
+
+def _read(run: Run, batch: Batch, operation: Operation, body: JsonValue) -> Ask | ApiError:
+    if batch.side is Side.OPENAI:
+        return read_body(operation, body, run.scenario)
+    if isinstance(body, dict):
+        name = next((name for name in _BATCH_ONLY if name in body), None)
+        if name is not None:
+            return ApiError(status=400, message=f"{name}: {_BATCH_ONLY[name]}", param=name)
+    return read_message(operation, body, run.scenario, batch.version)
+
+
+def _voice(run: Run, batch: Batch, ident: bytes) -> Voice:
+    return Voice(side=batch.side, dialect=run.scenario.dialect, request_id=f"req_{ident.decode()}")
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()[:_DIGEST_BYTES]
+
+
+def _model(body: JsonValue) -> str:
+    model = body.get("model") if isinstance(body, dict) else None
+    return model if isinstance(model, str) else ""
