@@ -17,6 +17,7 @@ _CHARS_PER_TOKEN = 3
 _REPAIR_WORDING_TOKENS = 64
 
 _RATE_WINDOW_S = 3
+_SLOTS_AHEAD = 4
 
 
 def allowed_pools(config: Config, pipeline: Pipeline, tenant: str) -> tuple[str, ...]:
@@ -84,12 +85,13 @@ def _refusal(failure_class: FailureClass, signal: str, message: str) -> Failure:
 
 
 def most_outstanding(limits: PoolLimits) -> int:
-    """Unanswered items that a pool may have in one partition: twice its slots, or three seconds of its request rate.
+    """Unanswered items that a pool may have in one partition: four times its slots, or three seconds of its request rate.
 
-    Little enough that order and cancel stay in force; at least one item, whatever the limits say.
+    An item is on its way for about a second beside its call, so a pool whose calls take 200 ms needs so much to keep its
+    slots busy. Little enough that order and cancel stay in force; at least one item, whatever the limits say.
     """
     per_window = (limits.requests_per_minute or 0) * _RATE_WINDOW_S // 60
-    return max(2 * limits.slots, per_window, 1)
+    return max(_SLOTS_AHEAD * limits.slots, per_window, 1)
 
 
 def worth_dispatching(limit: int) -> int:

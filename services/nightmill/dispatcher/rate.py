@@ -8,8 +8,8 @@ the best of the last windows counts.
 
 from collections import Counter, deque
 
-_WINDOW_MS = 1_000
-_WINDOWS = 10
+_WINDOW_MS = 500
+_WINDOWS = 20
 _AHEAD_S = 3
 _MOST_OUTSTANDING = 20_000  #: per pool and partition, so that cancel and order stay in force
 
@@ -30,8 +30,8 @@ class AnswerRate:
         """Time passes."""
         passed_ms = now_ms - self._since_ms
         if passed_ms >= _WINDOW_MS:
-            windows = passed_ms / _WINDOW_MS
-            self._before.append(Counter({pool: int(count / windows) for pool, count in self._now.items()}))
+            per_s = {pool: count * 1_000 // passed_ms for pool, count in self._now.items()}
+            self._before.append(Counter(per_s))
             self._now = Counter()
             self._since_ms = now_ms
 

@@ -156,9 +156,9 @@ def test_first_pool_whose_context_fits(tokens: int, chosen: str | None) -> None:
 @pytest.mark.parametrize(
     ("limits", "outstanding", "worth"),
     [
-        (PoolLimits(slots=1), 2, 1),  # 2 x 1
+        (PoolLimits(slots=1), 4, 1),  # 4 x 1
         (PoolLimits(slots=2, requests_per_minute=600), 30, 7),  # 600 / 60 * 3
-        (PoolLimits(slots=200), 400, 50),  # 2 x 200
+        (PoolLimits(slots=200), 800, 50),  # 4 x 200
     ],
 )
 def test_outstanding(limits: PoolLimits, outstanding: int, worth: int) -> None:

@@ -12,8 +12,8 @@ def test_three_seconds_of_the_rate_that_was_seen() -> None:
     rate.turn(11_000)
     assert rate.most_outstanding("p", 400) == 2_700
     assert rate.most_outstanding("other", 400) == 400
-    for second in range(12, 21):
-        rate.turn(second * 1_000)
+    for window in range(23, 42):
+        rate.turn(window * 500)
     assert rate.most_outstanding("p", 400) == 2_700
     rate.turn(21_000)
     assert rate.most_outstanding("p", 400) == 400

@@ -321,8 +321,8 @@ def test_changed_pools_are_heeded(tmp_path: Path) -> None:
 
 
 def test_dispatch_is_bounded(tmp_path: Path) -> None:
-    """E3, E4: twice the slots are under way, whatever waits; a restart counts them again."""
-    stage = Stage(tmp_path, settings=config(small=pool(limits=PoolLimits(slots=4))))
+    """E3, E4: four times the slots are under way, whatever waits; a restart counts them again."""
+    stage = Stage(tmp_path, settings=config(small=pool(limits=PoolLimits(slots=2))))
     stage.say(A)
     for n in range(30):
         stage.plan(A, f"item-{n:02}", ordinal=n)
@@ -338,7 +338,7 @@ def test_dispatch_is_bounded(tmp_path: Path) -> None:
 
 def test_urgent_batch_goes_first_and_equals_share(tmp_path: Path) -> None:
     """P3."""
-    stage = Stage(tmp_path, settings=config(small=pool(limits=PoolLimits(slots=4))))
+    stage = Stage(tmp_path, settings=config(small=pool(limits=PoolLimits(slots=2))))
     urgent = B.replace("bbbb", "dddd")
     for batch, priority in ((A, 0), (B, 0), (urgent, 1)):
         stage.say(batch, priority=priority)
