@@ -10,17 +10,13 @@ from typing import IO, Annotated
 
 import typer
 
-from nightmill.cli.options import Home, Json
+from nightmill.cli.options import ConfigFolder, Home, Json, config_folder
 
 _NOT_RUNNING = 5
 _BAD_INPUT = 2
 _FOLLOW_S = 0.3
 
 Kafka = Annotated[str, typer.Option("--kafka", help="local, docker, or HOST:PORT of a broker that runs.")]
-ConfigFolder = Annotated[
-    Path | None,
-    typer.Option("--config", envvar="NIGHTMILL_CONFIG", help="Folder with pools, prices, retry and tenants."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +35,7 @@ def up(
     from nightmill.local.options import UpOptions
     from nightmill.local.up import up
 
-    folder = _config_folder(config)
+    folder = config_folder(config)
     options = UpOptions(
         create_topics=_create_topics,
         home=home,
@@ -132,7 +128,7 @@ def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = Non
     from nightmill.kernel.runtime.settings import load_config
     from nightmill.local.doctor import fatal_checks, run_doctor
 
-    folder = _config_folder(config)
+    folder = config_folder(config)
     checks = run_doctor(
         home,
         kafka=kafka,
@@ -189,7 +185,7 @@ def provider_simulator(
     webhook_secret: Annotated[str | None, typer.Option("--webhook-secret", help="whsec_... to sign with.")] = None,
     relaxed: Annotated[bool, typer.Option("--relaxed", help="Do not check bodies, for pure speed.")] = False,
 ) -> None:
-    """A provider without keys or cost, to try things: OpenAI and Anthropic, deterministic, with faults and a bill."""
+    """A provider without keys or cost, to try things. OpenAI and Anthropic, deterministic, with faults and a bill."""
     from nightmill.client.errors import BadInput
     from nightmill.provider_simulator.run import CannotStart, Options, run_simulator
 
@@ -215,12 +211,6 @@ def _create_topics(bootstrap: str, environment: Mapping[str, str]) -> None:
         create_topics(bootstrap, settings.namespace, settings.partitions)
     except ValueError as error:
         raise SettingsError(str(error)) from error
-
-
-def _config_folder(given: Path | None) -> Path:
-    from nightmill.kernel.runtime.settings import read_settings
-
-    return read_settings(os.environ).config_dir if given is None else given.expanduser().absolute()
 
 
 def _wants_local_model(folder: Path) -> bool:

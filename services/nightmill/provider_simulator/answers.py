@@ -111,7 +111,7 @@ def _parsed(content: str, otherwise: JsonValue = None) -> JsonValue:
 
 
 def _said(content: str, *, finish_reason: str = "stop") -> Answer:
-    return Answer(content=content, completion_tokens=estimate_tokens(content), finish_reason=finish_reason)
+    return Answer(content, estimate_tokens(content), None, finish_reason)
 
 
 def _wrong(content: str) -> str:

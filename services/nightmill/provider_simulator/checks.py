@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 
 class Trouble(StrEnum):
@@ -126,6 +127,23 @@ def nullable(inner: Check) -> Check:
 
     def check(value: JsonValue) -> Problem | None:
         return None if value is None else inner(value)
+
+    return check
+
+
+def remembered(inner: Check) -> Check:
+    """The same check, which knows the value that passed last: callers send the same large value again and again."""
+    passed = b""
+
+    def check(value: JsonValue) -> Problem | None:
+        nonlocal passed
+        encoded = to_json(value)
+        if encoded == passed:
+            return None
+        problem = inner(value)
+        if problem is None:
+            passed = encoded
+        return problem
 
     return check
 

@@ -32,6 +32,14 @@ def decide(scenario: Scenario, occasion: Occasion) -> CallFault | LineStory | No
     return None
 
 
+def slams_door(scenario: Scenario, occasion: Occasion) -> bool:
+    """Whether the connection is reset before the body is read; `occasion` knows no body yet."""
+    return any(
+        occasion.operation in rule.operations and _stated(rule, occasion) and _hit(scenario, position, rule, occasion)
+        for position, rule in scenario.early_resets
+    )
+
+
 def stories(scenario: Scenario, occasion: Occasion) -> list[Story]:
     """Every story that selects this occasion: a batch may take several odd turns."""
     return [

@@ -54,6 +54,9 @@ class FileStore:
         self._records: dict[str, FileRecord] = {}
         for ident, row in journal.rows(KIND):
             self._records[ident] = FileRecord(**row)  # type: ignore[arg-type]  # what `asdict` wrote
+        for path in folder.iterdir():  # uploads that came to nothing, results of batches that start again
+            if path.name not in self._records:
+                path.unlink()
 
     def path(self, ident: str) -> Path:
         """Where the bytes are or will be."""

@@ -22,6 +22,7 @@ from nightmill.provider_simulator.rules import AnswerRule, AnswerUsage, VectorFo
 from nightmill.provider_simulator.scenario import Dialect, Scenario
 
 _PLAIN = AnswerUsage()
+_NOTHING = (0, 0, 0)
 
 #: what a tier is called in the answer, and billed as
 _TIERS = {"fast": "priority", "auto": "default", "standard_only": "default"}
@@ -39,7 +40,9 @@ class Work(NamedTuple):
 
     operation: Operation  # which API's shape the answer has
     ask: Ask
-    occasion: Occasion
+    digest: bytes
+    occurrence: int
+    occasion: Occasion | None  # None: no rule of the scenario wants to know
     tier: str | None = None  # `batch` for lines of batches; None: as asked
 
 
@@ -54,32 +57,30 @@ def truncated(ask: Ask, scenario: Scenario) -> Ask:
 def work(job: Work, scenario: Scenario, cache: PromptCache, *, now_ms: int) -> Reply:
     """The answer that is owed, what it costs, and how long the model takes for it. Same arguments, same reply."""
     ask, occasion = job.ask, job.occasion
-    rule = faults.answer_rule(scenario, occasion) if scenario.answers else None
+    rule = None if occasion is None else faults.answer_rule(scenario, occasion)
     if job.operation is Operation.EMBEDDINGS:
         answer = Answer(content=None, completion_tokens=0)
     else:
-        answer = compose(ask, rule, seed=scenario.seed, digest=occasion.digest)
+        answer = compose(ask, rule, seed=scenario.seed, digest=job.digest)
     told = _PLAIN if rule is None else rule.usage
     usage = _usage(ask, answer, told, _cached(job, scenario, cache, now_ms=now_ms))
     tier = _tier(job, rule)
-    sent = Sent(
-        ident=ident_of(occasion.digest, occasion.occurrence, odd=answer.odd_ids),
-        created_at_s=now_ms // 1000,
-        tier=tier,
-        report=told.report,
-    )
+    ident = ident_of(job.digest, job.occurrence, odd=answer.odd_ids)
+    sent = Sent(ident, now_ms // 1000, tier, told.report)
     if job.operation is Operation.EMBEDDINGS:
         form = VectorForm.PLAIN if rule is None else rule.vectors
         dimensions = scenario.embedding_dimensions
         body = openai_shapes.embeddings(ask, usage, sent, dimensions=dimensions, seed=scenario.seed, form=form)
     else:
         body = SHAPES[job.operation](ask, answer, usage, sent)
-    wait_ms = _wait_ms(scenario, occasion, answer)
+    wait_ms = 0.0 if scenario.instant else _wait_ms(scenario, job, answer)
     return Reply(status=200, body=body, usage=usage, tier=tier, completion=True, wait_ms=wait_ms)
 
 
 def _usage(ask: Ask, answer: Answer, told: AnswerUsage, cached: tuple[int, int, int]) -> Usage:
     prompt = ask.prompt_tokens
+    if told is _PLAIN and cached is _NOTHING:
+        return Usage(prompt, answer.completion_tokens)
     read, write, write_1h = cached
     if told is not _PLAIN:
         read = read or int(prompt * told.cached)
@@ -99,11 +100,11 @@ def _cached(job: Work, scenario: Scenario, cache: PromptCache, *, now_ms: int) -
     """Tokens read from the cache, written to it for 5 minutes, written for an hour."""
     prefix = job.ask.prefix
     if prefix is None or not scenario.prompt_cache:
-        return 0, 0, 0
+        return _NOTHING
     tokens = min(prefix.tokens, job.ask.prompt_tokens)
     if job.operation is not Operation.MESSAGES:
         known = scenario.dialect is Dialect.OPENAI and job.tier is None and cache.seen(prefix, now_ms=now_ms)
-        return (tokens, 0, 0) if known else (0, 0, 0)
+        return (tokens, 0, 0) if known else _NOTHING
     if cache.seen(prefix, now_ms=now_ms):
         return tokens, 0, 0
     return (0, 0, tokens) if prefix.ttl_s >= 3600 else (0, tokens, 0)
@@ -117,12 +118,12 @@ def _tier(job: Work, rule: AnswerRule | None) -> str:
     return _TIERS.get(asked, asked)
 
 
-def _wait_ms(scenario: Scenario, occasion: Occasion, answer: Answer) -> float:
+def _wait_ms(scenario: Scenario, job: Work, answer: Answer) -> float:
     latency = scenario.latency
     wait_ms = latency.fixed_ms + answer.completion_tokens * latency.per_token_us / 1000
     if latency.jitter_ms:
-        wait_ms += latency.jitter_ms * fraction(scenario.seed, "latency", occasion.digest, occasion.occurrence)
+        wait_ms += latency.jitter_ms * fraction(scenario.seed, "latency", job.digest, job.occurrence)
     if latency.tail_ms:
-        drawn = fraction(scenario.seed, "tail", occasion.digest, occasion.occurrence)
+        drawn = fraction(scenario.seed, "tail", job.digest, job.occurrence)
         wait_ms -= latency.tail_ms * math.log(1 - drawn)
     return wait_ms

@@ -15,7 +15,7 @@ from nightmill.provider_simulator.anthropic.read import read_body as read_messag
 from nightmill.provider_simulator.asks import Ask, check_headers
 from nightmill.provider_simulator.befall import Asked, befall, limit_headers
 from nightmill.provider_simulator.bill import Call
-from nightmill.provider_simulator.call_faults import CallFault, ResetEarly
+from nightmill.provider_simulator.call_faults import CallFault
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.faults import Occasion
 from nightmill.provider_simulator.generate import Work, truncated, work
@@ -28,7 +28,6 @@ from nightmill.provider_simulator.scenario import FAULT_HEADER, Dialect, Scenari
 from nightmill.provider_simulator.state import State
 
 _DIGEST_BYTES = 16
-_NO_DIGEST = bytes(_DIGEST_BYTES)
 _UNLIMITED = {
     "x-ratelimit-limit-requests": "30000",
     "x-ratelimit-limit-tokens": "150000000",
@@ -47,11 +46,13 @@ class Provider:
         self._state = state
         self._manager = manager
 
-    def slams_door(self, route: Route) -> bool:
+    def slams_door(self, inbound: Inbound, route: Route) -> bool:
         """Whether the connection is reset before the body is read; counts as an arrival of its own kind."""
         run = self._state.run
-        rules = run.scenario.faults_by_operation[route.operation]
-        if not any(isinstance(rule, ResetEarly) for _, rule in rules):
+        text = inbound.headers.get(FAULT_HEADER)
+        if text is not None and '"reset_early"' in text:
+            return True
+        if not run.scenario.early_resets:
             return False
         arrival = run.arrival("early")
         occasion = Occasion(
@@ -62,7 +63,7 @@ class Provider:
             prompt="",
             operation=route.operation,
         )
-        return isinstance(faults.decide(run.scenario, occasion), ResetEarly)
+        return faults.slams_door(run.scenario, occasion)
 
     async def reply(self, inbound: Inbound, route: Route) -> Reply:
         """The reply, after the time that it takes. Whoever sends it says so with `sent`."""
@@ -144,7 +145,13 @@ class Provider:
         fault = self._fault(inbound, occasion)
         if isinstance(fault, ApiError):
             return _with(voice.refusal(fault), headers)
-        job = Work(operation=route.operation, ask=ask, occasion=occasion)
+        job = Work(
+            operation=route.operation,
+            ask=ask,
+            digest=call.body_digest,
+            occurrence=call.occurrence,
+            occasion=occasion if scenario.answers else None,
+        )
 
         def do() -> Reply:
             return work(job, scenario, run.cache, now_ms=now_ms)

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
-from nightmill.provider_simulator.call_faults import CallFault
+from nightmill.provider_simulator.call_faults import CallFault, ResetEarly
 from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.rules import AnswerRule, Model
 from nightmill.provider_simulator.stories import BatchStory, FileStory, LineStory, WebhookFault
@@ -152,14 +152,33 @@ class Scenario(Model):
         return models
 
     @cached_property
+    def ruled(self) -> bool:
+        """Whether any rule may select a call."""
+        return bool(self.faults or self.answers)
+
+    @cached_property
+    def instant(self) -> bool:
+        """Whether answers take no time."""
+        return self.latency == Latency()
+
+    @cached_property
     def faults_by_operation(self) -> dict[Operation, tuple[tuple[int, CallFault | LineStory], ...]]:
         """The rules that may befall an operation, each with its position, which is part of its draw."""
-        calls = tuple((n, rule) for n, rule in enumerate(self.faults) if isinstance(rule, CallFault))
+        calls = tuple(
+            (n, rule)
+            for n, rule in enumerate(self.faults)
+            if isinstance(rule, CallFault) and not isinstance(rule, ResetEarly)
+        )
         lines = tuple((n, rule) for n, rule in enumerate(self.faults) if isinstance(rule, CallFault | LineStory))
         return {
             op: tuple(pair for pair in (lines if op is Operation.LINE else calls) if op in pair[1].operations)
             for op in Operation
         }
+
+    @cached_property
+    def early_resets(self) -> tuple[tuple[int, ResetEarly], ...]:
+        """The rules that are asked before a body is read."""
+        return tuple((n, rule) for n, rule in enumerate(self.faults) if isinstance(rule, ResetEarly))
 
     @cached_property
     def stories_by_operation(self) -> dict[Operation, tuple[tuple[int, Story], ...]]:

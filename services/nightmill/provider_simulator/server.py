@@ -69,7 +69,7 @@ class Server:
         route = routes.find(method, path) if status is None else None
         if route is None:
             return await self._carry_out(request, unknown(inbound, scenario.dialect, status))
-        if self._provider.slams_door(route):
+        if self._provider.slams_door(inbound, route):
             _close(request, reset=True)
             return web.Response()
         if route.operation is Operation.FILE_CREATE:

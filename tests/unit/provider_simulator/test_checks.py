@@ -19,6 +19,7 @@ from nightmill.provider_simulator.checks import (
     mapping,
     nullable,
     record,
+    remembered,
     tagged,
     text,
 )
@@ -78,6 +79,15 @@ def test_first_problem_and_its_place(check: Check, value: Any, trouble: Trouble,
     problem = check(value)
     assert problem is not None
     assert (problem.trouble, problem.at) == (trouble, at)
+
+
+def test_a_remembered_check_forgets_nothing() -> None:
+    """`1` is not `true`, although Python takes them for equal; and a failure is not remembered as good."""
+    check = remembered(record({"strict": flag}))
+    good: list[Any] = [{"strict": True}, {"strict": True}, {"strict": False}]
+    bad: list[Any] = [{"strict": 0}, {"strict": 0}, {"strict": 1}, {"other": True}]
+    assert [check(value) for value in good] == [None] * 3
+    assert None not in [check(value) for value in bad]
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,20 @@ def test_bad_gzip_and_redirect(simulator: Simulator) -> None:
     assert (status, headers["location"]) == (307, "http://elsewhere.invalid/")
 
 
+def test_reset_before_the_body_is_read(simulator: Simulator) -> None:
+    """Its share is its own: it neither doubles nor shadows the rules behind it."""
+    simulator.set_scenario({"faults": [{"kind": "reset_early", "rate": 0.5}, {"kind": "redirect"}]})
+    seen = []
+    for n in range(40):
+        try:
+            seen.append(exchange(simulator, "POST", "/v1/chat/completions", chat(f"n {n}"))[0])
+        except ConnectionError:
+            seen.append(0)
+    assert set(seen) == {0, 307}
+    assert 10 <= seen.count(0) <= 30
+    assert simulator.ledger()["received"]["calls"] == seen.count(307)
+
+
 @pytest.mark.parametrize("form", ["absent", "zero", "project"])
 def test_limit_headers(simulator: Simulator, form: str) -> None:
     limits = {"requests_per_min": 600, "tokens_per_min": 60_000}

@@ -18,6 +18,7 @@ from nightmill.provider_simulator.checks import (
     integer,
     nullable,
     record,
+    remembered,
     tagged,
     text,
 )
@@ -75,7 +76,7 @@ _counted: Fields = {
     "messages": array(_message, shortest=1, longest=100_000),
     "model": text(shortest=1, longest=256),
     "cache_control": _cache,
-    "output_config": _output_config,
+    "output_config": remembered(_output_config),
     "speed": nullable(choice("standard", "fast")),
     "system": by_type("a valid string or list", text=text(), array=array(_text_block)),
     "thinking": _thinking,

@@ -49,15 +49,18 @@ def run_line(run: Run, batch: Batch, data: Object, *, number: int, now_ms: int) 
         return Done(custom_id=custom_id, good=False, row=row, digest=digest, reply=reply, model=_model(body))
     ask = truncated(ask, run.scenario)
     digest = _digest(f"{ask.model}\n{ask.prompt}".encode("utf-8", "surrogatepass"))
-    occasion = Occasion(
-        digest=digest,
-        occurrence=run.occurrence(Operation.LINE, digest) if run.counts_lines else 1,
-        arrival=run.arrival("line"),
-        elapsed_ms=max(0, now_ms - batch.created_at_ms),
-        prompt=ask.prompt,
-        operation=Operation.LINE,
-    )
-    job = Work(operation=operation, ask=ask, occasion=occasion, tier="batch")
+    occurrence = run.occurrence(Operation.LINE, digest) if run.counts_lines else 1
+    occasion = None
+    if run.scenario.ruled:
+        occasion = Occasion(
+            digest=digest,
+            occurrence=occurrence,
+            arrival=run.arrival("line"),
+            elapsed_ms=max(0, now_ms - batch.created_at_ms),
+            prompt=ask.prompt,
+            operation=Operation.LINE,
+        )
+    job = Work(operation, ask, digest, occurrence, occasion, "batch")
     return _answered(run, batch, job, custom_id=custom_id, ident=ident, now_ms=now_ms)
 
 
@@ -75,17 +78,17 @@ def not_run(batch: Batch, data: Object, *, number: int, expired: bool) -> Done:
 
 def _answered(run: Run, batch: Batch, job: Work, *, custom_id: bytes, ident: bytes, now_ms: int) -> Done:
     scenario, ask = run.scenario, job.ask
-    rule = faults.decide(scenario, job.occasion) if scenario.faults else None
+    rule = None if job.occasion is None else faults.decide(scenario, job.occasion)
 
     def do() -> Reply:
         return work(job, scenario, run.cache, now_ms=now_ms)
 
-    if isinstance(rule, LineError):
-        return _failed(run, batch, job, rule, custom_id=custom_id, ident=ident)
-    if isinstance(rule, Row):
-        return _odd_row(run, batch, job, rule, do(), custom_id=custom_id, ident=ident)
-    if rule is None:
+    if rule is None:  # first, since asking a pydantic model for its class is dear
         reply = do()
+    elif isinstance(rule, LineError):
+        return _failed(run, batch, job, rule, custom_id=custom_id, ident=ident)
+    elif isinstance(rule, Row):
+        return _odd_row(run, batch, job, rule, do(), custom_id=custom_id, ident=ident)
     else:
         asked = Asked(model=ask.model, wanted_tokens=ask.prompt_tokens, context_tokens=scenario.context_tokens)
         reply = befall(rule, do, _voice(run, batch, ident), asked, now_ms=now_ms)
@@ -135,7 +138,7 @@ def _done(run: Run, job: Work, custom_id: bytes, row: bytes | None, reply: Reply
         good=good,
         row=row,
         model=ask.model,
-        digest=job.occasion.digest,
+        digest=job.digest,
         reply=reply,
         prompt_tokens=ask.prompt_tokens,
         nano_usd=run.cost(ask.model, reply.usage, "batch"),

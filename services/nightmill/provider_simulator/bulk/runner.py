@@ -7,6 +7,7 @@ same lines give the same rows and the same bill.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
@@ -24,6 +25,8 @@ from nightmill.provider_simulator.filestore import RETENTION_MS, FileRecord
 from nightmill.provider_simulator.reply import Side
 from nightmill.provider_simulator.state import State
 from nightmill.provider_simulator.stories import BatchExpires, BatchStuck, CancelRaces, ResultFile, ResultsGone
+
+log = logging.getLogger(__name__)
 
 _SLICE_LINES = 200
 _FOREVER_MS = 2**60
@@ -50,7 +53,7 @@ class Runner:
         """Let the batch run from the beginning of its input."""
         task = asyncio.create_task(self._run(batch))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._left)
 
     def resume(self) -> None:
         """Start all batches that have not ended; after a restart."""
@@ -69,6 +72,12 @@ class Runner:
         """Leave the batches as they are."""
         self.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        """A task is over; one that broke is told of, and its batch stays where it is."""
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("batch broke", extra={"action": "batch_broke"}, exc_info=task.exception())
 
     async def _run(self, batch: Batch) -> None:
         openai = batch.side is Side.OPENAI

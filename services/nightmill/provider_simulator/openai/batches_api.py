@@ -73,7 +73,8 @@ def _refusal(state: State, data: dict[str, JsonValue], now_ms: int) -> ApiError 
         return errors.invalid(message, param="input_file_id", code="invalid_file_purpose")
     limit = state.run.scenario.batches.max_creations_per_hour
     if limit is not None:
-        recent = sum(1 for batch in state.batches.values() if now_ms - batch.created_at_ms < _HOUR_MS)
+        ours = (batch for batch in state.batches.values() if batch.side is Side.OPENAI)
+        recent = sum(1 for batch in ours if now_ms - batch.created_at_ms < _HOUR_MS)
         if recent >= limit:
             return errors.rate_limit_exceeded(
                 model="batches", dimension="requests", detail=f"Limit {limit} batch creations per hour."

@@ -34,10 +34,12 @@ async def upload(state: State, inbound: Inbound) -> FileRecord | ApiError:
     form = Form()
     try:
         size = await _received(inbound, form, path)
+        error = _refusal(form, size)
     except BadForm as exc:
+        size, error = 0, errors.invalid(f"Could not parse multipart form: {exc}.")
+    except BaseException:  # the client went away in the middle
         path.unlink(missing_ok=True)
-        return errors.invalid(f"Could not parse multipart form: {exc}.")
-    error = _refusal(form, size)
+        raise
     if error is not None:
         path.unlink(missing_ok=True)
         return error

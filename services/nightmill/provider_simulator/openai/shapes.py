@@ -113,22 +113,13 @@ def embeddings(ask: Ask, usage: Usage, sent: Sent, *, dimensions: int, seed: int
 
 
 def _chat_usage(usage: Usage, report: UsageForm) -> bytes:
-    match report:
-        case UsageForm.MISSING:
-            return b""
-        case UsageForm.NULL:
-            return b',"usage":null'
-        case UsageForm.ZERO:
-            return _CHAT_USAGE % (0, 0, 0, 0, 0, 0)
-        case UsageForm.FULL:
-            return _CHAT_USAGE % (
-                usage.prompt_tokens,
-                usage.completion_tokens,
-                usage.prompt_tokens + usage.completion_tokens,
-                usage.cached_tokens,
-                usage.cache_write_tokens,
-                usage.reasoning_tokens,
-            )
+    if report is UsageForm.FULL:
+        prompt, completion, cached, written, _, reasoning = usage
+        return _CHAT_USAGE % (prompt, completion, prompt + completion, cached, written, reasoning)
+    return {
+        UsageForm.MISSING: b"",
+        UsageForm.NULL: b',"usage":null',
+    }.get(report, _CHAT_USAGE % (0, 0, 0, 0, 0, 0))
 
 
 def _response_usage(usage: Usage, report: UsageForm) -> bytes:
