@@ -85,10 +85,10 @@ def _refusal(failure_class: FailureClass, signal: str, message: str) -> Failure:
 
 
 def most_outstanding(limits: PoolLimits) -> int:
-    """Unanswered items that a pool may have in one partition: four times its slots, or three seconds of its request rate.
+    """Unanswered items of a pool in one partition: four times its slots, or three seconds of its request rate.
 
-    An item is on its way for about a second beside its call, so a pool whose calls take 200 ms needs so much to keep its
-    slots busy. Little enough that order and cancel stay in force; at least one item, whatever the limits say.
+    An item is on its way for about a second beside its call, so a pool whose calls take 200 ms needs so much to keep
+    its slots busy. Little enough that order and cancel stay in force; at least one item, whatever the limits say.
     """
     per_window = (limits.requests_per_minute or 0) * _RATE_WINDOW_S // 60
     return max(_SLOTS_AHEAD * limits.slots, per_window, 1)

@@ -1,0 +1,244 @@
+"""What a failure of a provider does to a job: every service on the memory log, providers as strict as the real ones.
+
+The simulator's books are the oracle of what was called and paid, and when.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.line import Line
+from kit.simulator import Simulator
+from nightmill.kernel.domain.lifecycle import AttemptState, BatchState, ItemOutcome
+from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.wire.messages import AttemptAnswered, ItemSettled, JobCompleted, StallReported
+from nightmill.provider_gateway.failures import Signal
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"label": {"enum": ["a", "b", "c"]}},
+    "required": ["label"],
+    "additionalProperties": False,
+}
+#: what both providers ask for their small models, as of 2026-11-29
+RATES = {
+    "input_usd_per_million": 0.10,
+    "cached_usd_per_million": 0.01,
+    "cache_write_usd_per_million": 0.125,
+    "cache_write_1h_usd_per_million": 0.20,
+    "output_usd_per_million": 0.50,
+}
+POOLS: dict[str, dict[str, Any]] = {
+    "openai": {"provider": "openai", "model": "gpt-6-luna"},
+    "responses": {"provider": "openai", "model": "gpt-6-luna", "api": "responses"},
+    "anthropic": {"provider": "anthropic", "model": "claude-haiku-5-5"},
+    "older": {"provider": "anthropic", "model": "claude-haiku-5-5", "anthropic_version": "2023-06-01"},
+    "single": {"provider": "openai", "model": "gpt-6-luna", "limits": {"slots": 1}},
+}
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Simulator]:
+    with Simulator() as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def simulator(provider: Simulator) -> Simulator:
+    provider.reset()
+    give(provider)
+    return provider
+
+
+@pytest.fixture
+def line(simulator: Simulator, tmp_path: Path) -> Iterator[Line]:
+    key = tmp_path / "key"
+    key.write_text("sk-good")
+    key.chmod(0o600)
+    common: dict[str, Any] = {
+        "base_url": simulator.base_url,
+        "key": {"file": str(key)},
+        "limits": {"slots": 8},
+        "context_tokens": 4000,
+        "call_deadline": "5s",
+    }
+    config = {
+        "pools": {name: {**common, **pool} for name, pool in POOLS.items()},
+        "prices": {"version": "1", "models": {"gpt-6-luna": RATES, "claude-haiku-5-5": RATES}},
+        "retry": {"classes": {name: {"base": "0.05s", "cap": "0.2s"} for name in ("transient", "capacity", "account")}},
+        "tenants": {"default": {"sensitivity": "restricted"}},
+    }
+    line = Line(tmp_path, Config.model_validate(config))
+    yield line
+    line.close()
+
+
+def give(simulator: Simulator, *faults: dict[str, Any], **scenario: Any) -> None:
+    simulator.set_scenario({"dialect": "openai", "faults": list(faults), **scenario})
+
+
+def pipeline(pool: str, **fields: Any) -> Pipeline:
+    base: dict[str, Any] = {
+        "name": "label",
+        "input": {"id": "id", "fields": ["text"]},
+        "prompt": "system:\nLabel the text.\nuser:\n{{ text }}",
+        "output": SCHEMA,
+        "model": {"pools": [pool], "max_output_tokens": 32},
+        "limits": {"budget_usd": 5},
+        "gates": {"completion": 0.5},
+        "publish": {"partial": True},
+    }
+    return Pipeline.model_validate({**base, **fields})
+
+
+def documents(count: int) -> list[dict[str, Any]]:
+    return [{"id": f"d{i}", "text": f"document number {i} end"} for i in range(count)]
+
+
+def finish(line: Line, job: str) -> JobCompleted:
+    line.run_until(lambda: bool(line.completions(job)))
+    return line.completions(job)[-1]
+
+
+def settled(line: Line, outcome: ItemOutcome) -> list[ItemSettled]:
+    return [item for item in line.told(ItemSettled, "item-settled") if item.outcome is outcome]
+
+
+@pytest.mark.parametrize("pool", ["openai", "responses", "anthropic", "older"])
+def test_a_job_at_each_provider_costs_what_the_provider_bills(line: Line, simulator: Simulator, pool: str) -> None:
+    """P4, E12: four classes of tokens, priced apart; the spend of the job is the bill, to the nano-dollar."""
+    usage = {"cached": 0.3, "cache_write": 0.2}
+    give(simulator, answers=[{"rate": 0.5, "usage": usage}])
+    notice = finish(line, line.submit(pipeline(pool), documents(60)))
+    assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 60)
+    ledger = simulator.ledger()
+    assert notice.totals.attempts == ledger["billed"]["calls"] == 60
+    assert notice.totals.input_tokens == ledger["billed"]["prompt_tokens"]
+    assert 0 < notice.totals.cached_tokens == sum(row["billed_cached_tokens"] for row in simulator.attempts())
+    assert notice.totals.cost_nano_usd == ledger["money"]["billed_nano_usd"]
+
+
+@pytest.mark.parametrize(
+    ("form", "least_ms"), [("seconds", 2_000), ("milliseconds", 2_000), ("http_date", 1_000)]
+)  # a date has whole seconds
+def test_a_rate_limit_pauses_the_pool_until_the_providers_time(
+    line: Line, simulator: Simulator, form: str, least_ms: int
+) -> None:
+    """E9: one call is refused, and none is sent before its time; no item fails."""
+    give(simulator, {"kind": "rate_limited", "first": 1, "retry_after": form, "retry_after_s": 2})
+    notice = finish(line, line.submit(pipeline("single"), documents(20)))
+    assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 20)
+    first, second, *rest = simulator.attempts(refused=True)
+    assert (first["status"], len(rest)) == (429, 19)
+    assert second["started_at_ms"] - first["ended_at_ms"] >= least_ms
+    assert notice.totals.retries == 0
+
+
+ACCOUNT: list[tuple[str, dict[str, Any], str, Signal]] = [
+    ("openai", {"kind": "unauthorized"}, "check key in pools.yaml", Signal.KEY_REFUSED),
+    ("openai", {"kind": "quota_exhausted", "code": "credit_balance_exhausted"}, "no credit", Signal.OUT_OF_CREDIT),
+    ("anthropic", {"kind": "spend_limit", "form": "own", "retry_after": "missing"}, "until 2027-01-01", Signal.BILLING),
+    ("anthropic", {"kind": "redirect"}, "base_url", Signal.REDIRECT),
+]
+
+
+@pytest.mark.parametrize(("pool", "fault", "words", "signal"), ACCOUNT, ids=[case[3] for case in ACCOUNT])
+def test_an_account_failure_stops_the_pool_and_keeps_every_item(
+    line: Line, simulator: Simulator, pool: str, fault: dict[str, Any], words: str, signal: Signal
+) -> None:
+    """E8: told to people once, no item is spent on it; when the account is mended the job goes on."""
+    give(simulator, fault)
+    job = line.submit(pipeline(pool), documents(30))
+    line.run_until(lambda: any(stall.pool == pool for stall in line.told(StallReported, "stall-reported")))
+    for _ in range(100):
+        line.step()
+    (stall,) = [stall for stall in line.told(StallReported, "stall-reported") if stall.pool == pool]
+    assert f"pool {pool} is stopped" in (stall.reason or "")
+    assert words in (stall.reason or "")
+    assert stall.until_ms is not None
+    failed = [answered.failure for answered in line.told(AttemptAnswered, "attempt-answered")]
+    assert {failure.signal for failure in failed if failure} == {signal}
+    assert simulator.ledger()["received"]["calls"] <= 8  # those that were under way together, and none after
+    assert line.told(ItemSettled, "item-settled") == []
+    give(simulator)
+    line.loops.pop("provider_gateway").close()
+    line.start("provider_gateway")
+    notice = finish(line, job)
+    assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 30)
+    assert simulator.ledger()["billed"]["calls"] == 30
+
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("openai", {"param": "messages.1.content"}, "messages.1.content"),
+    ("responses", {"param": "input", "status": 422}, "input"),
+    ("anthropic", {"message": "messages.0.content: Input should be a valid string"}, "messages.0.content"),
+]
+
+
+@pytest.mark.parametrize(("pool", "said", "field"), BAD, ids=[case[0] for case in BAD])
+def test_bad_input_is_a_dead_letter_with_its_field(
+    line: Line, simulator: Simulator, pool: str, said: dict[str, Any], field: str
+) -> None:
+    """E8: that item alone, after one call."""
+    give(simulator, {"kind": "client_error", "status": 400, "match": "number 7 ", **said})
+    notice = finish(line, line.submit(pipeline(pool), documents(12)))
+    assert (notice.counts.accepted, notice.counts.dead_letter) == (11, 1)
+    (dead,) = settled(line, ItemOutcome.DEAD_LETTER)
+    assert dead.source_id == "d7"
+    assert dead.failure is not None
+    assert (dead.failure.signal, dead.failure.param) == (Signal.BAD_REQUEST, field)
+    assert simulator.ledger()["received"]["calls"] == 12
+
+
+@pytest.mark.parametrize("pool", ["openai", "anthropic"])
+def test_an_unknown_outcome_keeps_its_reservation(line: Line, simulator: Simulator, pool: str) -> None:
+    """E2, P4: what may have been paid is counted as such, one by one, and covers what the provider billed unseen."""
+    lost = ("number 3 ", "number 5 ")
+    faults = [{"kind": "reset_after_billing", "match": match, "occurrences": [1]} for match in lost]
+    give(simulator, *faults)
+    notice = finish(line, line.submit(pipeline(pool), documents(12)))
+    assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 12)
+    unknown = [a for a in line.told(AttemptAnswered, "attempt-answered") if a.state is AttemptState.UNKNOWN]
+    ledger = simulator.ledger()
+    assert len(unknown) == notice.totals.unknown_attempts == ledger["lost"]["calls"] == len(lost)
+    assert all(attempt.cost_nano_usd is None for attempt in unknown)
+    assert sum(attempt.reserved_nano_usd for attempt in unknown) >= ledger["money"]["lost_nano_usd"]
+    assert notice.totals.cost_nano_usd == ledger["money"]["delivered_nano_usd"]
+    assert notice.totals.attempts == 12 + len(lost)
+
+
+@pytest.mark.parametrize("pool", ["openai", "responses", "anthropic"])
+def test_a_refusal_goes_to_a_person_and_is_paid(line: Line, simulator: Simulator, pool: str) -> None:
+    """Row 35: no blind retry; the tokens are on the job's bill."""
+    give(simulator, answers=[{"match": "number 4 ", "form": "refused"}])
+    notice = finish(line, line.submit(pipeline(pool), documents(10)))
+    assert (notice.counts.accepted, notice.counts.in_review) == (9, 1)
+    assert notice.totals.cost_nano_usd == simulator.ledger()["money"]["billed_nano_usd"]
+    assert simulator.ledger()["billed"]["calls"] == 10
+
+
+@pytest.mark.parametrize("pool", ["openai", "responses", "anthropic"])
+def test_an_answer_that_is_cut_or_no_json_is_asked_for_once_more(line: Line, simulator: Simulator, pool: str) -> None:
+    """Rows 32 and 38: one repair each, and a fence around an answer costs none."""
+    forms = [("1 ", "length"), ("2 ", "prose"), ("3 ", "wrong_schema"), ("4 ", "fenced"), ("5 ", "empty")]
+    rules = [{"regex": rf"number {number}end$", "form": form} for number, form in forms]
+    give(simulator, answers=rules)
+    notice = finish(line, line.submit(pipeline(pool), documents(10)))
+    assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 10)
+    assert notice.totals.repairs == 4
+    assert simulator.ledger()["billed"]["calls"] == 14
+
+
+def test_what_a_version_removed_is_refused_before_anything_is_spent(line: Line, simulator: Simulator) -> None:
+    """P4, row 16: with the rule's name and the remedy; the older version takes it."""
+    model = {"pools": ["anthropic"], "max_output_tokens": 32, "temperature": 0.5}
+    notice = finish(line, line.submit(pipeline("anthropic", model=model), documents(3)))
+    assert notice.state is BatchState.REFUSED
+    assert "temperature" in (notice.reason or "")
+    assert "2026-10-21 has removed it" in (notice.reason or "")
+    assert simulator.ledger()["received"]["calls"] == 0
+    older = pipeline("older", model={**model, "pools": ["older"]})
+    assert finish(line, line.submit(older, documents(3))).state is BatchState.PUBLISHED
