@@ -1,7 +1,7 @@
 """An explained item as text (pure): its end, its prompt, its calls."""
 
 from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation
-from nightmill.cli.text import calls, cost, counted, printable
+from nightmill.cli.text import calls, cost, counted, printable, usd
 
 
 def explanation(answer: Explanation) -> str:
@@ -50,10 +50,9 @@ def _item_lines(item: ExplainedItem) -> list[str]:
 
 def _attempt_lines(attempt: ExplainedAttempt) -> list[str]:
     kind = "repair" if attempt.is_repair else "call"
-    money = cost(attempt.cost_nano_usd, 0 if attempt.cost_nano_usd is not None else 1)
     lines = [
         f"{kind} {attempt.ordinal}: {attempt.state}, {attempt.model} on {attempt.pool}, {attempt.minted_at}, "
-        f"{_usage(attempt)}, cost {money}"
+        f"{_usage(attempt)}, cost {_money(attempt)}"
     ]
     if attempt.failure_class:
         lines.append(
@@ -71,4 +70,17 @@ def _attempt_lines(attempt: ExplainedAttempt) -> list[str]:
 def _usage(attempt: ExplainedAttempt) -> str:
     if attempt.input_tokens is None and attempt.output_tokens is None:
         return "no usage reported"
-    return f"{attempt.input_tokens or 0:,} tokens in, {attempt.output_tokens or 0:,} out"
+    written = (attempt.cache_write_tokens or 0) + (attempt.cache_write_1h_tokens or 0)
+    parts = ((attempt.cached_tokens or 0, "cached"), (written, "written to a cache"))
+    named = ", ".join(f"{tokens:,} {what}" for tokens, what in parts if tokens)
+    of_these = f" ({named})" if named else ""
+    return f"{attempt.input_tokens or 0:,} tokens in{of_these}, {attempt.output_tokens or 0:,} out"
+
+
+def _money(attempt: ExplainedAttempt) -> str:
+    """The cost and the price book that told it; of an unknown one, what is reserved for it."""
+    if attempt.cost_nano_usd is None:
+        reserved = f", {usd(attempt.reserved_nano_usd)} reserved" if attempt.reserved_nano_usd else ""
+        return cost(None, 1) + reserved
+    book = f" (prices {attempt.price_version})" if attempt.price_version else ""
+    return usd(attempt.cost_nano_usd) + book

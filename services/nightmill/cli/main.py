@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from nightmill.cli import data, jobs, laptop
+from nightmill.cli import data, jobs, laptop, pools
 
 EXIT_BAD_INPUT = 2
 EXIT_FAILED = 4
@@ -46,7 +46,7 @@ def _root(
     """Options before the verb."""
 
 
-for _room in (laptop, jobs, data):
+for _room in (laptop, jobs, data, pools):
     _room.register(app)
 
 

@@ -1,5 +1,6 @@
 """Options and arguments that several verbs share."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,10 @@ import typer
 Home = Annotated[
     Path | None,
     typer.Option("--home", envvar="NIGHTMILL_HOME", help="Folder of the installation; else the user's data folder."),
+]
+ConfigFolder = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="NIGHTMILL_CONFIG", help="Folder with pools, prices, retry and tenants."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with stable keys.")]
 Pipeline = Annotated[
@@ -25,3 +30,10 @@ SkipBadRows = Annotated[
 Tenant = Annotated[str, typer.Option("--tenant", help="Who pays.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as run and status print it; or: last")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Kept with the command.")]
+
+
+def config_folder(given: Path | None) -> Path:
+    """The config folder that was named, else the one of the environment, else the one that ships with nightmill."""
+    from nightmill.kernel.runtime.settings import read_settings
+
+    return read_settings(os.environ).config_dir if given is None else given.expanduser().absolute()

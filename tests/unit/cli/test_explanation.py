@@ -15,7 +15,8 @@ def attempt(job: str, key: str, ordinal: int, minted_at: str, **fields: Any) -> 
     name = {"attempt_id": f"{key}-{ordinal}", "job_id": job, "item_key": key, "ordinal": ordinal}
     said = {"state": "answered", "model": "tiny", "pool": "local", "minted_at": minted_at}
     flags = {"is_repair": False, "late": False}
-    return ExplainedAttempt.model_validate(base | figures | money | name | said | flags | fields)
+    written = {"cache_write_tokens": None, "cache_write_1h_tokens": None}
+    return ExplainedAttempt.model_validate(base | figures | written | money | name | said | flags | fields)
 
 
 def item(**fields: Any) -> ExplainedItem:
@@ -47,6 +48,22 @@ def test_calls_are_grouped_by_prompt_and_the_newest_come_first() -> None:
         f"calls with another prompt, schema, model or text, for {OLD}:",
         "  call 1: answered, tiny on local, 2026-11-29 12:00:00.000, 1,100 tokens in, 7 out, cost 0.0000015 USD",
         "  repair 2: answered, tiny on local, 2026-11-29 12:00:05.000, 1,100 tokens in, 7 out, cost 0.0000015 USD",
+    ]
+
+
+def test_a_call_says_its_tokens_by_class_and_the_prices_that_held() -> None:
+    """O2, P4: what is not known is said to be, with what is reserved for it."""
+    attempts = [
+        attempt(NEW, "k2", 1, "2026-11-30 12:00:00.000", cost_nano_usd=None, reserved_nano_usd=2_000_000),
+        attempt(NEW, "k2", 2, "2026-11-30 12:00:05.000", cached_tokens=400, price_version="7"),
+        attempt(NEW, "k2", 3, "2026-11-30 12:00:09.000", cache_write_tokens=100, cache_write_1h_tokens=1_000),
+    ]
+    answer = Explanation(id="bad", items=[], attempts=attempts, prompt=None, prompt_note=None, next_command="nightmill")
+    said = [line.partition(".000, ")[2] for line in explanation(answer).splitlines()[1:]]
+    assert said == [
+        "1,100 tokens in, 7 out, cost unknown (1 attempt), 0.002 USD reserved",
+        "1,100 tokens in (400 cached), 7 out, cost 0.0000015 USD (prices 7)",
+        "1,100 tokens in (1,100 written to a cache), 7 out, cost 0.0000015 USD",
     ]
 
 

@@ -368,10 +368,10 @@ class TestProcesses:
         assert "..." not in commands, "a summary is cut off"
         for verb in (
             "up", "down", "ps", "logs", "doctor", "service", "run", "estimate", "status", "explain", "results", "cost",
-            "cancel", "resume", "approve", "versions", "sql", "provider-simulator",
+            "cancel", "resume", "approve", "versions", "sql", "provider-simulator", "pool",
         ):  # fmt: skip
             assert f"\n  {verb} " in done.stdout
-        for later in ("try", "rollback", "review", "dead", "rerun", "pool"):
+        for later in ("try", "rollback", "review", "dead", "rerun"):
             assert f"\n  {later} " not in done.stdout
         command = [sys.executable, "-m", "nightmill.cli.main", "--version"]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

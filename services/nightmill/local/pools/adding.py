@@ -1,0 +1,195 @@
+"""`nightmill pool add`: a pool that is checked whole before one byte of pools.yaml changes.
+
+A key is no part of it: the file gets the name of a variable or of a file of mode 600. What was written in a place
+where a key may have been pasted by mistake is not repeated in an error.
+"""
+
+import fcntl
+import os
+import re
+import shlex
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from nightmill.kernel.domain.settings import KeySource, Pool
+from nightmill.kernel.resources import resource
+from nightmill.kernel.runtime.settings import load_config
+from nightmill.local.errors import LaptopError
+from nightmill.local.pools.text import NotEditable, as_text, with_pool
+from nightmill.planner.meter import ENCODINGS
+from nightmill.provider_gateway.adapters import ADAPTERS
+from nightmill.provider_gateway.keys import KeyUnusable, read_key
+from nightmill.provider_gateway.run import LOCAL_MODEL
+
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_VARIABLE = re.compile(r"^[A-Z_][A-Z0-9_]{0,63}\Z")
+_OTHERS = 0o077
+_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/embeddings", "/messages", "/models")
+_BOM = "\ufeff"
+
+
+def add_pool(folder: Path, name: str, fields: Mapping[str, Any]) -> Path:
+    """Write the pool `name` into the pools.yaml of `folder`; returns the file. Raises `LaptopError`, `SettingsError`.
+
+    `fields` are those of a pool in the file, without what was not given.
+    """
+    if folder.resolve() == resource("deploy", "config").resolve():
+        raise LaptopError(
+            f"{folder} ships with nightmill and is not changed",
+            remedy=f"cp -r {shlex.quote(str(folder))} my-config, then add --config my-config here and at nightmill up",
+        )
+    _check_name(name)
+    _check_fields(fields)
+    path = (folder / "pools.yaml").resolve()
+    with _locked(folder):
+        if name in load_config(folder).pools:
+            raise LaptopError(
+                f"{path}: pool {name} is there already", remedy="choose another name, or change it in the file"
+            )
+        text = path.read_bytes().decode()
+        try:
+            changed = with_pool(text.removeprefix(_BOM), name, fields)
+        except NotEditable:
+            raise LaptopError(
+                f"{path}: written in a way into which no pool can be put safely",
+                remedy="put it in by hand, below pools:\n" + as_text(name, fields).rstrip(),
+            ) from None
+        _replace(path, (_BOM if text.startswith(_BOM) else "") + changed)
+    return path
+
+
+def key_of(variable: str | None, file: str | None) -> dict[str, str] | None:
+    """The field `key` of a pool, checked; None when neither is given. Raises `LaptopError`."""
+    if variable is not None and file is not None:
+        raise LaptopError("--key-env and --key-file are both given", remedy="a pool has one key: leave one out")
+    if variable is not None:
+        if not _VARIABLE.match(variable):
+            raise LaptopError(
+                "--key-env is no name of a variable (not shown, as it may be a key)",
+                remedy="export the key and write the variable's name, in capitals, such as --key-env OPENAI_API_KEY",
+            )
+        return {"env": variable}
+    if file is None:
+        return None
+    return {"file": _checked_key_file(file)}
+
+
+def _checked_key_file(given: str) -> str:
+    """The file's whole path as it is written into pools.yaml."""
+    path = Path(given).expanduser().absolute()
+    try:
+        status = path.stat()
+    except OSError as error:
+        # a key that was pasted here names no file
+        shown = str(path) if "/" in given and not given.startswith("sk-") else "(not shown, as it may be a key)"
+        raise LaptopError(
+            f"--key-file {shown}: {error.strerror}",
+            remedy="write the key into a file, chmod 600 it, and name its path, such as ./openai.key",
+        ) from error
+    quoted = shlex.quote(str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise LaptopError(f"--key-file {path}: is no file", remedy="name a file that holds the key on one line")
+    if status.st_uid != os.geteuid():
+        raise LaptopError(
+            f"--key-file {path}: belongs to another user (uid {status.st_uid})",
+            remedy=f"sudo chown {os.geteuid()} {quoted}; chmod 600 {quoted}",
+        )
+    if stat.S_IMODE(status.st_mode) & _OTHERS:
+        mode = stat.S_IMODE(status.st_mode)
+        raise LaptopError(f"--key-file {path}: can be read by others (mode {mode:o})", remedy=f"chmod 600 {quoted}")
+    try:
+        read_key(KeySource(file=str(path)), {})
+    except KeyUnusable as error:
+        raise LaptopError(f"--key-file: {error}", remedy="write the key alone into it, on one line") from error
+    return str(path)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.match(name):
+        raise LaptopError(
+            f"NAME = {name!r}: a pool's name has 1 to 63 of a-z, A-Z, 0-9, '.', '_' and '-'",
+            remedy="begin it with a letter or a digit, such as openai-mini",
+        )
+
+
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    try:
+        pool = Pool.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = "--" + str(first["loc"][-1]).replace("_", "-") if first["loc"] else ""
+        said = first["msg"].removeprefix("Value error, ")
+        problem = f"{option} = {first['input']!r}: {said}" if option else said
+        raise LaptopError(problem, remedy="nightmill pool add --help") from None
+    if pool.provider not in ADAPTERS:
+        known = ", ".join(sorted(ADAPTERS))
+        raise LaptopError(f"--provider = {pool.provider!r}: not known", remedy=f"use one of: {known}")
+    if pool.tokenizer not in ENCODINGS:
+        known = ", ".join(ENCODINGS)
+        raise LaptopError(f"--tokenizer = {pool.tokenizer!r}: not known", remedy=f"use one of: {known}")
+    if not pool.model.strip() or not pool.model.isprintable():
+        raise LaptopError(f"--model = {pool.model!r}: no name", remedy="write it as the provider does")
+    if pool.base_url != LOCAL_MODEL:
+        _check_url(pool.base_url)
+
+
+def _check_url(url: str) -> None:
+    remedy = "write where the provider's API begins, such as https://api.openai.com/v1"
+    try:
+        parts = urlsplit(url)
+        port_fits = parts.port != 0
+    except ValueError:
+        raise LaptopError("--base-url is no address", remedy=remedy) from None
+    if parts.username is not None or parts.query or parts.fragment:
+        raise LaptopError(
+            "--base-url holds a login, a query or a fragment (not shown, as it may be a key)",
+            remedy="leave it out; name the key with --key-env or --key-file",
+        )
+    plain = url.isascii() and url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain or not port_fits:
+        raise LaptopError(f"--base-url = {url!r}: no http or https address", remedy=remedy)
+    ending = next((each for each in _ENDPOINTS if parts.path.rstrip("/").endswith(each)), None)
+    if ending is not None:
+        raise LaptopError(f"--base-url = {url!r}: names one call, not the API", remedy=f"leave out {ending}")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One at a time, so that two that add a pool do not lose one of them."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise LaptopError(
+            f"{folder}: {error.strerror}", remedy="name a folder with pools.yaml, prices.yaml, retry.yaml, tenants.yaml"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Readers, and a crash, find the old or the new file. Its mode stays."""
+    try:
+        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(descriptor, "wb") as file:
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            Path(scratch).replace(path)
+        finally:
+            Path(scratch).unlink(missing_ok=True)
+    except OSError as error:
+        raise LaptopError(
+            f"{path}: can not be written: {error.strerror}", remedy="mend its rights or free space; nothing was changed"
+        ) from error
