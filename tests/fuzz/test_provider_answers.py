@@ -14,18 +14,47 @@ from fuzz.bytes_of import CLEAN_TEXTS, damaged, mutated, searched
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.lifecycle import VerdictKind
 from nightmill.kernel.domain.pipeline import Pipeline
-from nightmill.provider_gateway.adapters.openai_compatible import OpenAiCompatible
-from nightmill.provider_gateway.exchange import Response
-from nightmill.provider_gateway.failures import MAX_RETRY_AFTER_MS, Signal
+from nightmill.provider_gateway.adapters import ADAPTERS
+from nightmill.provider_gateway.exchange import Reply, Response
+from nightmill.provider_gateway.failures import Signal
+from nightmill.provider_gateway.waits import MAX_RETRY_AFTER_MS
 from nightmill.validator.gate import compile_gate
 
-ADAPTER = OpenAiCompatible()
 NOW_MS = 1_764_000_000_000
 SUCCESS: dict[str, Any] = {
     "id": "x",
     "model": "m-1",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "{}"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}},
+}
+MESSAGE: dict[str, Any] = {
+    "type": "message",
+    "model": "m-1",
+    "content": [{"type": "text", "text": "{}"}],
+    "stop_reason": "end_turn",
+    "stop_details": {"type": "refusal", "category": "bio"},
+    "usage": {
+        "input_tokens": 5,
+        "cache_read_input_tokens": 2,
+        "cache_creation": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 1},
+        "output_tokens": 3,
+    },
+}
+RESPONSE: dict[str, Any] = {
+    "object": "response",
+    "status": "completed",
+    "model": "m-1",
+    "output": [{"type": "message", "content": [{"type": "output_text", "text": "{}"}]}],
+    "incomplete_details": {"reason": "max_output_tokens"},
+    "usage": {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": 3},
+}
+SPENT: dict[str, Any] = {
+    "type": "error",
+    "error": {
+        "type": "rate_limit_error",
+        "message": "You will regain access on 2027-01-01 at 00:00 UTC.",
+        "details": {"error_code": "enforced_spend_limit_reached"},
+    },
 }
 ERROR: dict[str, Any] = {"error": {"code": "rate_limit_exceeded", "type": "tokens", "message": "m", "param": "p"}}
 STATUSES = st.sampled_from([200, 200, 200, 0, -1, 100, 204, 302, 400, 401, 404, 408, 413, 429, 500, 503, 529, 999])
@@ -41,12 +70,18 @@ def encoded(value: Any) -> bytes:
 
 def sound(status: int, headers: dict[str, str], body: bytes) -> None:
     """M2: an answer or a failure of a known class, tokens that are counts, texts that a message can hold."""
-    reply = ADAPTER.reply(Response(status=status, headers=headers, body=body), now_ms=NOW_MS)
+    for adapter in ADAPTERS.values():
+        sound_reply(adapter.reply(Response(status=status, headers=headers, body=body), now_ms=NOW_MS), status)
+
+
+def sound_reply(reply: Reply, status: int) -> None:
     assert (reply.failure is not None) or (reply.text and status == 200)
-    for text in (reply.text, reply.finish_reason, reply.served_model):
+    for text in (reply.text, reply.finish_reason, reply.served_model, reply.service_tier):
         assert text is None or text.encode()
     if reply.usage is not None:
-        assert 0 <= reply.usage.cached_tokens <= reply.usage.input_tokens <= 10**9
+        written = (reply.usage.cache_write_tokens or 0) + (reply.usage.cache_write_1h_tokens or 0)
+        assert 0 <= reply.usage.cached_tokens + written <= reply.usage.input_tokens <= 4 * 10**9
+        assert written >= 0
         assert 0 <= reply.usage.output_tokens <= 10**9
     if reply.failure is not None:
         assert reply.failure.failure_class in FailureClass
@@ -63,7 +98,9 @@ def usage(**counts: Any) -> dict[str, Any]:
     return {**SUCCESS, "usage": {**SUCCESS["usage"], **counts}}
 
 
-@given(status=STATUSES, headers=HEADERS, value=mutated(SUCCESS) | mutated(ERROR))
+@given(
+    status=STATUSES, headers=HEADERS, value=st.sampled_from([SUCCESS, MESSAGE, RESPONSE, ERROR, SPENT]).flatmap(mutated)
+)
 @example(status=200, headers={}, value=success(finish_reason="\ud800"))
 @example(status=200, headers={}, value=success(message={"content": "half \udc00"}))
 @example(status=200, headers={}, value=success(message={"content": [{"text": "\ud800"}, {"text": 3}, None]}))
@@ -72,6 +109,10 @@ def usage(**counts: Any) -> dict[str, Any]:
 @example(status=200, headers={}, value=usage(prompt_tokens=2**63))
 @example(status=200, headers={}, value=usage(prompt_tokens=True))
 @example(status=200, headers={}, value=usage(prompt_tokens_details={"cached_tokens": 10**40}))
+@example(status=200, headers={}, value={**MESSAGE, "stop_reason": "refusal", "stop_details": {"category": "\ud800"}})
+@example(status=200, headers={}, value={**MESSAGE, "content": [{"type": "text", "text": "\ud800"}, 3, None]})
+@example(status=200, headers={}, value={**RESPONSE, "output": [{"type": "message", "content": 3}, None, {"type": 1}]})
+@example(status=200, headers={}, value={**RESPONSE, "status": "incomplete", "incomplete_details": {"reason": "\ud800"}})
 @searched(120)
 def test_a_response_with_anything_in_any_field_is_a_reply(status: int, headers: dict[str, str], value: Any) -> None:
     sound(status, headers, encoded(value))
@@ -82,7 +123,7 @@ def test_a_response_with_anything_in_any_field_is_a_reply(status: int, headers: 
     headers=HEADERS,
     body=st.binary(max_size=60)
     | damaged(
-        st.sampled_from([encoded(SUCCESS), encoded(ERROR)]),
+        st.sampled_from([encoded(each) for each in (SUCCESS, MESSAGE, RESPONSE, ERROR, SPENT)]),
         inserts=[
             b"\xff",
             b"\x00",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from nightmill.dispatcher.service import Dispatcher
 from nightmill.kernel.domain import ids
@@ -50,6 +50,7 @@ from nightmill.publisher.targets import Targets
 from nightmill.rate_governor.service import RateGovernor
 from nightmill.validator.service import Validator
 
+M = TypeVar("M")
 SERVICES = ("planner", "dispatcher", "provider_gateway", "validator", "publisher", "rate_governor")
 
 
@@ -107,9 +108,11 @@ class Line:
         settings = Settings(
             home=self.folder, bootstrap="", config_dir=self.folder, blobs_url=str(self.folder / "blobs"), environment={}
         )
-        accesses = {n: access_of(n, p, self.config.prices, settings)[0] for n, p in self.config.pools.items()}
+        found = {n: access_of(n, p, self.config.prices, settings) for n, p in self.config.pools.items()}
+        accesses = {name: access for name, (access, _) in found.items()}
+        keys = {name: f"Bearer {key}" for name, (_, key) in found.items() if key is not None}
         outbox = Outbox(self.folder / "outbox")
-        caller = HttpCaller(outbox, put_blob=self.blobs.put, authorizations={}, clock_ms=now_ms)
+        caller = HttpCaller(outbox, put_blob=self.blobs.put, authorizations=keys, clock_ms=now_ms)
         return ProviderGateway(instance="0", pools=accesses, blobs=self.blobs, outbox=outbox, caller=caller)
 
     def submit(self, pipeline: Pipeline, rows: Iterable[dict[str, Any]], **fields: Any) -> str:
@@ -181,13 +184,17 @@ class Line:
 
     def completions(self, job_id: str) -> list[JobCompleted]:
         """Every notice of a job so far, oldest first."""
-        codec = codecs()[JobCompleted]
+        return [notice for notice in self.told(JobCompleted, "job-completed") if notice.job_id == job_id]
+
+    def told(self, message: type[M], topic: str) -> list[M]:
+        """Every message of a topic so far, oldest first in each partition."""
+        codec = codecs()[message]
         reader = self.log.reader()
         for number in range(self.log.partitions):
-            reader.start(Place("job-completed", number), 0)
-        found = [codec.decode(record.value) for record in reader.poll(0, 100_000) if record.value is not None]
+            reader.start(Place(topic, number), 0)
+        found: list[M] = [codec.decode(record.value) for record in reader.poll(0, 100_000) if record.value is not None]
         reader.close()
-        return [notice for notice in found if notice.job_id == job_id]
+        return found
 
     def kill(self, name: str) -> None:
         """The service's process is gone: nothing of its open transaction happened."""

@@ -9,7 +9,7 @@ from nightmill.kernel.runtime.service import Partition, Unavailable
 from nightmill.kernel.wire.messages import AttemptAnswered, ShardStateRow
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.desk import Desk
-from nightmill.provider_gateway.orders import attempt_key, offloaded
+from nightmill.provider_gateway.orders import attempt_key, offloaded, why_cost_unknown
 from nightmill.provider_gateway.undelivered import Undelivered
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class Delivery:
         self._undelivered.forget(repeats)
         for (state, kind, pool), number in Counter(map(_labels, send)).items():
             metrics.count("attempts", number, state=state, failure_class=kind, pool=pool)
+        _alarm_unknown_costs(send)
         return send
 
     def ended_here(self, answered: AttemptAnswered, part: Partition) -> bool:
@@ -66,6 +67,15 @@ class Delivery:
         except Unavailable as error:
             log.warning("answer waits", extra={"action": "answer_waits", "reason": str(error)})
             return None
+
+
+def _alarm_unknown_costs(send: list[AttemptAnswered]) -> None:
+    """An unknown cost is no 0: somebody should look, above all where a price is missing."""
+    causes = Counter((cause, answered.pool) for answered in send if (cause := why_cost_unknown(answered)) is not None)
+    for (cause, pool), number in causes.items():
+        metrics.count("costs_unknown", number, cause=cause, pool=pool)
+        extra = {"action": "cost_unknown", "cause": cause, "pool": pool, "calls": number}
+        log.warning("cost not known", extra=extra)
 
 
 def _labels(answered: AttemptAnswered) -> tuple[str, str, str]:

@@ -17,6 +17,8 @@ class Request:
     url: str
     headers: Mapping[str, str]
     body: bytes
+    #: the prompt is in the first so many bytes of the body; 0 where the server is trusted to read all of it or refuse
+    prompt_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class Reply:
     finish_reason: str | None = None
     usage: Usage | None = None  #: None: the provider did not say, so the cost is not known
     served_model: str | None = None  #: as the provider names it; may differ from what was asked
+    service_tier: str | None = None  #: as the provider names how it worked; it may cost more or less
     failure: Failure | None = None
 
 

@@ -1,21 +1,18 @@
-"""One table of what can go wrong with a call: signal → class, retry budget, billed; and the rows common to providers.
+"""One table of what can go wrong with a call: signal → class, retry budget, billed, and what becomes of the pool.
 
 Rows and their numbers are those of the failure table the project works from (OpenAI error guide and SDK 3.57,
-vLLM, SGLang, llama.cpp, Ollama and TGI sources, as of 2026-11-29). An adapter recognises its provider's own signals
-first; what it does not know falls through to `signal_of_status`. Messages are written here and never quoted from a
-response, which may repeat document text.
+Anthropic error pages and SDK 2.14, vLLM, SGLang, llama.cpp, Ollama and TGI sources, as of 2026-11-29). What becomes of
+the item follows from the class, for all services alike; what becomes of the pool stands beside it. An adapter
+recognises its provider's own signals first; what it does not know falls through to `signal_of_status`. Messages are
+written here and never quoted from a response, which may repeat document text.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.wire.messages import Failure
-
-MAX_RETRY_AFTER_MS = 3_600_000
 
 
 class Signal(StrEnum):
@@ -27,10 +24,12 @@ class Signal(StrEnum):
     OUT_OF_CREDIT = "out_of_credit"
     BILLING = "billing"
     UNKNOWN_429 = "unknown_429"
+    UNEXPLAINED_429 = "unexplained_429"
     TIER_UNAVAILABLE = "tier_unavailable"
     OVERLOADED = "overloaded"
     SERVER_ERROR = "server_error"
     MODEL_LOADING = "model_loading"
+    ENCRYPTION_KEY_AWAY = "encryption_key_away"
     REQUEST_TIMEOUT = "request_timeout"
     CONFLICT = "conflict"
     TOO_EARLY = "too_early"
@@ -40,6 +39,7 @@ class Signal(StrEnum):
     TOO_LARGE = "too_large"
     KEY_REFUSED = "key_refused"
     MODEL_REFUSED = "model_refused"
+    ON_HOLD = "on_hold"
     ENDPOINT_MISSING = "endpoint_missing"
     NOT_CONNECTED = "not_connected"
     PROXY_AUTHENTICATION = "proxy_authentication"
@@ -52,15 +52,19 @@ class Signal(StrEnum):
     BODY_OVER_CAP = "body_over_cap"
     ERROR_IN_SUCCESS = "error_in_success"
     UNEXPECTED_SHAPE = "unexpected_shape"
+    STREAM_ERROR = "stream_error"
     HTML_BODY = "html_body"
     HTML_PROXY = "html_proxy"
     REDIRECT = "redirect"
     GATEWAY_HTML = "gateway_html"
+    CONTEXT_FULL = "context_full"
+    PROMPT_CUT = "prompt_cut"
     FINISH_ABORTED = "finish_aborted"
     REFUSAL = "refusal"
     CONTENT_FILTER = "content_filter"
     PROMPT_FILTERED = "prompt_filtered"
     TOOL_CALL = "tool_call"
+    TURN_PAUSED = "turn_paused"
     EMPTY_CONTENT = "empty_content"
     POOL_UNUSABLE = "pool_unusable"
     PROMPT_UNRENDERABLE = "prompt_unrenderable"
@@ -71,41 +75,58 @@ class Signal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A pool stands still, then one call goes first. Doubled for each pause in a row."""
+
+    first_ms: int
+    longest_ms: int
+    failures: int = 1  #: so many in a row begin it
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
-    """What a signal means for the attempt."""
+    """What a signal means for the attempt, and for its pool."""
 
     failure_class: FailureClass
     uses_retry_budget: bool
     billed: Billed
     says: str
+    #: None: the pool goes on; a provider's own time goes before it
+    pause: Pause | None = None
     #: the call may have been carried out although no answer came: the attempt is UNKNOWN, not FAILED
     outcome_unknown: bool = False
 
 
 _C, _S = FailureClass, Signal
 _NO, _YES, _MAYBE = Billed.NO, Billed.YES, Billed.UNKNOWN
+_STOP = Pause(30_000, 600_000)  #: until a person has mended the account: one call tries it out now and then
+_AWAY = Pause(1_000, 30_000)
+_BREAKER = Pause(1_000, 30_000, failures=8)
+_HOURS = Pause(60_000, 3_600_000)
 
 ROWS: dict[Signal, Row] = {
     # row 1
-    _S.RATE_LIMITED: Row(_C.CAPACITY, False, _NO, "the provider's rate limit is reached"),
+    _S.RATE_LIMITED: Row(_C.CAPACITY, False, _NO, "the provider's rate limit is reached", Pause(5_000, 60_000)),
     # row 2
     _S.REQUEST_OVER_RATE: Row(_C.BAD_INPUT, True, _NO, "this one request is over the tokens-per-minute limit"),
     # row 3
-    _S.SLOW_DOWN: Row(_C.CAPACITY, False, _NO, "the provider asks to slow down"),
+    _S.SLOW_DOWN: Row(_C.CAPACITY, False, _NO, "the provider asks to slow down", Pause(5_000, 300_000)),
     # row 4
-    _S.OUT_OF_CREDIT: Row(_C.ACCOUNT, False, _NO, "the account has no credit or has reached its spend limit"),
+    _S.OUT_OF_CREDIT: Row(_C.ACCOUNT, False, _NO, "the account has no credit or has reached its spend limit", _STOP),
     # row 5
-    _S.BILLING: Row(_C.ACCOUNT, False, _NO, "the provider refuses for a billing reason"),
-    # row 6
-    _S.UNKNOWN_429: Row(_C.CAPACITY, False, _MAYBE, "429 without a code and without Retry-After"),
+    _S.BILLING: Row(_C.ACCOUNT, False, _NO, "the provider refuses for a billing reason", _STOP),
+    # row 6, and its third time in a row
+    _S.UNKNOWN_429: Row(_C.CAPACITY, False, _MAYBE, "429 without a code and without Retry-After", _HOURS),
+    _S.UNEXPLAINED_429: Row(_C.ACCOUNT, False, _MAYBE, "429 again and again without a reason; see the account", _HOURS),
     # row 7
-    _S.TIER_UNAVAILABLE: Row(_C.CAPACITY, False, _NO, "the service tier has no room now"),
+    _S.TIER_UNAVAILABLE: Row(_C.CAPACITY, False, _NO, "the service tier has no room now", Pause(30_000, 600_000)),
     # row 8
-    _S.OVERLOADED: Row(_C.TRANSIENT, True, _NO, "the server is overloaded"),
+    _S.OVERLOADED: Row(_C.TRANSIENT, True, _NO, "the server is overloaded", _BREAKER),
     # row 9
     _S.SERVER_ERROR: Row(_C.TRANSIENT, True, _MAYBE, "the server failed"),
     # row 10
-    _S.MODEL_LOADING: Row(_C.TRANSIENT, False, _NO, "the server still loads its model"),
+    _S.MODEL_LOADING: Row(_C.TRANSIENT, False, _NO, "the server still loads its model", Pause(1_000, 10_000)),
+    _S.ENCRYPTION_KEY_AWAY: Row(_C.TRANSIENT, False, _NO, "the provider can not reach the encryption key", _AWAY),
     # row 11
     _S.REQUEST_TIMEOUT: Row(_C.TRANSIENT, True, _MAYBE, "the server gave the request up"),
     # row 12
@@ -117,21 +138,24 @@ ROWS: dict[Signal, Row] = {
     # row 15
     _S.CONTEXT_TOO_LONG: Row(_C.BAD_INPUT, True, _NO, "prompt and answer do not fit the model's context"),
     # row 16, and its like on compatible servers: every item would fail, so the pool stops instead
-    _S.PARAMETER_REFUSED: Row(_C.ACCOUNT, False, _NO, "the model does not take a parameter that the pipeline sets"),
+    _S.PARAMETER_REFUSED: Row(
+        _C.ACCOUNT, False, _NO, "the model does not take a parameter; see refuses in pools.yaml", _STOP
+    ),
     # row 17
     _S.TOO_LARGE: Row(_C.BAD_INPUT, True, _NO, "the request is too large for the provider"),
     # row 18
-    _S.KEY_REFUSED: Row(_C.ACCOUNT, False, _NO, "the provider refuses the key; check the pool's key in pools.yaml"),
+    _S.KEY_REFUSED: Row(_C.ACCOUNT, False, _NO, "the provider refuses the key; check key in pools.yaml", _STOP),
     # row 19
-    _S.MODEL_REFUSED: Row(_C.ACCOUNT, False, _NO, "no such model, or no right to use it; check model in pools.yaml"),
-    _S.ENDPOINT_MISSING: Row(_C.ACCOUNT, False, _NO, "no such endpoint; check base_url in pools.yaml"),
+    _S.MODEL_REFUSED: Row(_C.ACCOUNT, False, _NO, "no such model, or no right to it; check pools.yaml", _STOP),
+    _S.ENDPOINT_MISSING: Row(_C.ACCOUNT, False, _NO, "no such endpoint; check base_url in pools.yaml", _STOP),
+    _S.ON_HOLD: Row(_C.ACCOUNT, False, _NO, "the account is barred from this; see the provider's console", _STOP),
     # row 21
-    _S.NOT_CONNECTED: Row(_C.TRANSIENT, False, _NO, "no connection to the provider; the request never left"),
-    _S.PROXY_AUTHENTICATION: Row(_C.TRANSIENT, False, _NO, "a proxy wants a login; the request never left"),
-    # row 22
-    _S.CONNECTION_LOST: Row(_C.TRANSIENT, True, _MAYBE, "the connection broke before an answer", True),
+    _S.NOT_CONNECTED: Row(_C.TRANSIENT, False, _NO, "no connection to the provider; the request never left", _AWAY),
+    _S.PROXY_AUTHENTICATION: Row(_C.TRANSIENT, False, _NO, "a proxy wants a login; the request never left", _AWAY),
+    # row 22, and row 24 as far as a call of one request can tell: part of the body may have arrived
+    _S.CONNECTION_LOST: Row(_C.TRANSIENT, True, _MAYBE, "the connection broke before an answer", None, True),
     # row 23
-    _S.DEADLINE_PASSED: Row(_C.TRANSIENT, True, _MAYBE, "no complete answer within the call deadline", True),
+    _S.DEADLINE_PASSED: Row(_C.TRANSIENT, True, _MAYBE, "no complete answer within the call deadline", None, True),
     # row 25
     _S.BODY_INCOMPLETE: Row(_C.TRANSIENT, True, _YES, "the answer's body ended early"),
     # row 26
@@ -142,13 +166,20 @@ ROWS: dict[Signal, Row] = {
     _S.BODY_OVER_CAP: Row(_C.TRANSIENT, True, _MAYBE, "the answer's body is over 8 MiB"),
     # row 28
     _S.ERROR_IN_SUCCESS: Row(_C.TRANSIENT, True, _MAYBE, "an error came with status 200"),
-    _S.UNEXPECTED_SHAPE: Row(_C.TRANSIENT, True, _MAYBE, "the answer has not the shape of a chat completion"),
+    _S.UNEXPECTED_SHAPE: Row(_C.TRANSIENT, True, _MAYBE, "the answer has not the shape of one"),
     _S.HTML_BODY: Row(_C.TRANSIENT, True, _MAYBE, "a web page came instead of an answer"),
-    _S.HTML_PROXY: Row(_C.ACCOUNT, False, _MAYBE, "web pages come instead of answers: a proxy or a wrong base_url"),
+    _S.HTML_PROXY: Row(
+        _C.ACCOUNT, False, _MAYBE, "web pages come instead of answers: a proxy or a wrong base_url", _STOP
+    ),
     # row 29
-    _S.REDIRECT: Row(_C.ACCOUNT, False, _NO, "the provider redirects; check base_url in pools.yaml"),
+    _S.REDIRECT: Row(_C.ACCOUNT, False, _NO, "the provider redirects; check base_url in pools.yaml", _STOP),
     # row 30
-    _S.GATEWAY_HTML: Row(_C.TRANSIENT, True, _MAYBE, "a proxy before the provider failed"),
+    _S.GATEWAY_HTML: Row(_C.TRANSIENT, True, _MAYBE, "a proxy before the provider failed", _BREAKER),
+    # row 31
+    _S.STREAM_ERROR: Row(_C.TRANSIENT, True, _YES, "a stream's frames came instead of an answer"),
+    # row 33, and a server that cuts prompts without a word
+    _S.CONTEXT_FULL: Row(_C.BAD_INPUT, True, _YES, "the answer ended where the model's context ends"),
+    _S.PROMPT_CUT: Row(_C.BAD_INPUT, True, _YES, "the server has cut the prompt; give it a longer context"),
     # row 34
     _S.FINISH_ABORTED: Row(_C.OUTPUT_INVALID, True, _YES, "the server broke the generation off"),
     # row 35
@@ -158,17 +189,20 @@ ROWS: dict[Signal, Row] = {
     _S.PROMPT_FILTERED: Row(_C.POLICY, True, _NO, "the provider's policy refuses the prompt"),
     # row 37
     _S.TOOL_CALL: Row(_C.OUTPUT_INVALID, True, _YES, "the model calls a tool instead of answering"),
+    _S.TURN_PAUSED: Row(_C.OUTPUT_INVALID, True, _YES, "the model paused its turn instead of answering"),
     # row 38
     _S.EMPTY_CONTENT: Row(_C.OUTPUT_INVALID, True, _YES, "the answer is empty"),
     # our own side
-    _S.POOL_UNUSABLE: Row(_C.ACCOUNT, False, _NO, "the pool can not be used"),
+    _S.POOL_UNUSABLE: Row(_C.ACCOUNT, False, _NO, "the pool can not be used", _STOP),
     _S.PROMPT_UNRENDERABLE: Row(_C.BAD_INPUT, True, _NO, "the row can not be rendered"),
     _S.DOCUMENT_MISSING: Row(_C.INTERNAL, True, _NO, "a block or pipeline is not in the blob store"),
-    _S.CRASHED: Row(_C.TRANSIENT, True, _MAYBE, "the gateway stopped while the call was under way", True),
+    _S.CRASHED: Row(_C.TRANSIENT, True, _MAYBE, "the gateway stopped while the call was under way", None, True),
     _S.NO_DESCRIPTORS: Row(
-        _C.TRANSIENT, False, _NO, "the gateway has no file descriptor left for a connection; raise its ulimit -n"
+        _C.TRANSIENT, False, _NO, "no file descriptor left for a connection; raise ulimit -n", Pause(1_000, 10_000)
     ),
-    _S.MOVED: Row(_C.TRANSIENT, True, _MAYBE, "the shard moved here while its calls were under way elsewhere", True),
+    _S.MOVED: Row(
+        _C.TRANSIENT, True, _MAYBE, "the shard moved here while its calls were under way elsewhere", None, True
+    ),
 }
 
 _STATUS: dict[int, Signal] = {
@@ -246,46 +280,3 @@ def outcome_unknown(of: Failure) -> bool:
 def never_left(of: Failure) -> bool:
     """Whether the failed call surely never reached the provider, so that it counts for none of its limits."""
     return of.signal in (Signal.NOT_CONNECTED, Signal.PROXY_AUTHENTICATION, Signal.NO_DESCRIPTORS)
-
-
-def retry_after_ms(headers: Mapping[str, str], *, now_ms: int) -> int | None:
-    """When to come back: `retry-after-ms`, else `Retry-After` in seconds, else as an HTTP date.
-
-    The order is the one of OpenAI's SDK. Garbage counts as absent; at most one hour, at least 0.
-    """
-    wait = _number(headers.get("retry-after-ms"), 1)
-    if wait is None:
-        wait = _number(headers.get("retry-after"), 1000)
-    if wait is None:
-        wait = _date(headers.get("retry-after"), now_ms)
-    return None if wait is None else int(min(max(wait, 0.0), MAX_RETRY_AFTER_MS))
-
-
-def _number(text: str | None, scale: int) -> float | None:
-    try:
-        value = float(text) * scale if text is not None else None
-    except ValueError:
-        return None
-    # nan and negative numbers are garbage; infinity is clamped
-    return value if value is not None and value >= 0 else None
-
-
-def _date(text: str | None, now_ms: int) -> float | None:
-    if text is None:
-        return None
-    try:
-        return parsedate_to_datetime(text).timestamp() * 1000 - now_ms
-    except (ValueError, OverflowError, TypeError):
-        return None
-
-
-_GO_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
-_GO_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
-
-
-def go_duration_ms(text: str | None) -> int | None:
-    """Milliseconds of a Go duration such as `6m0s` or `12ms` (the form of x-ratelimit-reset-*); None for garbage."""
-    if not text or _GO_DURATION.sub("", text) != "":
-        return None
-    total = sum(float(number) * _GO_UNIT_MS[unit] for number, unit in _GO_DURATION.findall(text))
-    return int(min(total, MAX_RETRY_AFTER_MS))

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.wire.messages import Failure
 from nightmill.kernel.wire.values import replace
-from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.failures import ROWS, Signal, failure
 
-#: web pages in a row that are no accident any more
+#: web pages, and 429 without a reason, in a row that are no accident any more
 HTML_LIMIT = 3
+UNEXPLAINED_LIMIT = 3
 #: connection failures leave the retry budget alone for so long
 FREE_OUTAGE_MS = 180_000
 
@@ -27,28 +28,21 @@ class PoolHealth:
     strikes: int = 0  #: pauses in a row without a success between them
     unreachable_since_ms: int | None = None
     html_in_a_row: int = 0
+    failed_in_a_row: int = 0  #: of signals that pause a pool only when they come one after another
 
 
 HEALTHY = PoolHealth()
 
-#: first and longest pause of a signal without a time of the provider's own
-_PAUSES_MS: dict[Signal, tuple[int, int]] = {
-    Signal.RATE_LIMITED: (5_000, 60_000),
-    Signal.SLOW_DOWN: (5_000, 300_000),
-    Signal.TIER_UNAVAILABLE: (30_000, 600_000),
-    Signal.UNKNOWN_429: (60_000, 3_600_000),
-    Signal.MODEL_LOADING: (1_000, 10_000),
-    Signal.NOT_CONNECTED: (1_000, 30_000),
-    Signal.PROXY_AUTHENTICATION: (1_000, 30_000),
-    Signal.NO_DESCRIPTORS: (1_000, 10_000),
-}
-_ACCOUNT_PAUSE_MS = (30_000, 600_000)
-
 
 def judged(health: PoolHealth, seen: Failure | None, *, now_ms: int) -> Failure | None:
-    """The failure as the pool's history makes it: a third web page is the account's fault, an outage costs no retry."""
+    """The failure as the pool's history makes it.
+
+    A third web page, or a third 429 that nothing explains, is the account's fault; an outage costs no retry at first.
+    """
     if seen is None:
         return None
+    if seen.signal == Signal.UNKNOWN_429 and health.strikes >= UNEXPLAINED_LIMIT - 1:
+        return failure(Signal.UNEXPLAINED_429)
     if seen.signal == Signal.HTML_BODY and health.html_in_a_row >= HTML_LIMIT - 1:
         return failure(Signal.HTML_PROXY)
     if seen.signal in (Signal.NOT_CONNECTED, Signal.PROXY_AUTHENTICATION):
@@ -64,10 +58,13 @@ def after(health: PoolHealth, seen: Failure | None, *, started_at_ms: int, now_m
     """
     if health is HEALTHY and seen is None:
         return health
-    pause = _pause_ms(health, seen)
+    html, failed = _html(health, seen), _failed(health, seen)
+    pause = _pause_ms(health, seen, failed)
     if pause is None:
         cleared = started_at_ms >= health.paused_until_ms and not _is_html(seen)
-        return HEALTHY if cleared else dataclasses.replace(health, html_in_a_row=_html(health, seen))
+        if cleared and not failed:
+            return HEALTHY
+        return dataclasses.replace(HEALTHY if cleared else health, html_in_a_row=html, failed_in_a_row=failed)
     fresh = started_at_ms >= health.paused_until_ms
     return PoolHealth(
         paused_until_ms=max(health.paused_until_ms, now_ms + pause)
@@ -75,7 +72,8 @@ def after(health: PoolHealth, seen: Failure | None, *, started_at_ms: int, now_m
         else health.paused_until_ms,
         strikes=health.strikes + 1 if fresh else health.strikes,
         unreachable_since_ms=_unreachable(health, seen, now_ms),
-        html_in_a_row=_html(health, seen),
+        html_in_a_row=html,
+        failed_in_a_row=failed,
     )
 
 
@@ -86,18 +84,15 @@ def slots_allowed(health: PoolHealth, slots: int, *, now_ms: int) -> int:
     return min(slots, 1) if health.strikes else slots
 
 
-def _pause_ms(health: PoolHealth, seen: Failure | None) -> int | None:
+def _pause_ms(health: PoolHealth, seen: Failure | None, failed: int) -> int | None:
     if seen is None:
         return None
     if _hinted(seen):
         return seen.retry_after_ms
-    if seen.failure_class is FailureClass.ACCOUNT:
-        base, cap = _ACCOUNT_PAUSE_MS
-    elif Signal(seen.signal) in _PAUSES_MS:
-        base, cap = _PAUSES_MS[Signal(seen.signal)]
-    else:
+    pause = ROWS[Signal(seen.signal)].pause
+    if pause is None or 0 < failed < pause.failures:
         return None
-    return min(base << min(health.strikes, 16), cap)
+    return min(pause.first_ms << min(health.strikes, 16), pause.longest_ms)
 
 
 def _hinted(seen: Failure | None) -> bool:
@@ -118,3 +113,8 @@ def _is_html(seen: Failure | None) -> bool:
 
 def _html(health: PoolHealth, seen: Failure | None) -> int:
     return health.html_in_a_row + 1 if _is_html(seen) else 0
+
+
+def _failed(health: PoolHealth, seen: Failure | None) -> int:
+    pause = None if seen is None else ROWS[Signal(seen.signal)].pause
+    return health.failed_in_a_row + 1 if pause is not None and pause.failures > 1 else 0

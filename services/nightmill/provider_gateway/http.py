@@ -28,6 +28,7 @@ from nightmill.provider_gateway.journal import Journal
 from nightmill.provider_gateway.orders import concluded
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.slots import Slots
+from nightmill.provider_gateway.truncation import meaning
 
 MAX_BODY_BYTES = 8 << 20
 CONNECT_S = 10.0
@@ -115,7 +116,10 @@ class HttpCaller:
     def completed(self) -> list[CallResult]:
         if self._died is not None:
             raise RuntimeError("the thread that makes provider calls has failed") from self._died
-        return [self._completed.popleft() for _ in range(len(self._completed))]
+        results = [self._completed.popleft() for _ in range(len(self._completed))]
+        for result in results:
+            self._slots.heard(result.call, result.answered.failure)
+        return results
 
     def close(self) -> None:
         if self._thread.is_alive():
@@ -183,7 +187,7 @@ class HttpCaller:
             reply = Reply(failure=failure(signal_of_exception(error)))
         else:
             ended_ms = self._clock_ms()
-            reply = call.adapter.reply(response, now_ms=ended_ms)
+            reply = meaning(call, response, now_ms=ended_ms)
         self._slots.free(call, reply.failure)
         answered = concluded(
             call.order,
@@ -191,7 +195,7 @@ class HttpCaller:
             started_at_ms=started_ms,
             ended_at_ms=ended_ms,
             http_status=None if response is None else response.status,
-            provider_request_id=None if response is None else response.headers.get("x-request-id"),
+            provider_request_id=None if response is None else _request_id(response.headers),
         )
         self._journal.land(CallResult(call=call, answered=answered, served_model=reply.served_model))
         self._pump()
@@ -253,6 +257,11 @@ class _Connections:
             lines = "".join(f"{name}: {value}\r\n" for name, value in own.items())
             known = self._routes[url] = way, f"POST {way.url.raw_path_qs} HTTP/1.1\r\n{lines}"
         return known
+
+
+def _request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's own name of the call: OpenAI's header, or Anthropic's."""
+    return headers.get("x-request-id") or headers.get("request-id")
 
 
 #: headers that the adapter or the call itself sets

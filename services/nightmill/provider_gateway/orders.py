@@ -9,8 +9,14 @@ from dataclasses import dataclass
 
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
-from nightmill.kernel.domain.pricing import cost_nano_usd, worst_cost_nano_usd
-from nightmill.kernel.domain.settings import Price
+from nightmill.kernel.domain.pricing import (
+    Period,
+    Tariff,
+    cost_nano_usd,
+    price_at,
+    tokens_within,
+    worst_cost_nano_usd,
+)
 from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ShardAttempt, ShardDispatched
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.exchange import Reply
@@ -28,8 +34,13 @@ class Order:
     index: int  #: of the attempt in the shard
     partition: int
     model: str
-    price: Price | None
+    periods: tuple[Period, ...]  #: prices of the model by time; none: what it costs is not known
     price_version: str
+
+    def tariff(self, at_ms: int, service_tier: str | None = None) -> Tariff | None:
+        """What a call of this order costs that was begun at a moment; None: not known."""
+        price = price_at(self.periods, at_ms)
+        return None if price is None else price.tariff(self.shard.lane, service_tier)
 
     @property
     def attempt(self) -> ShardAttempt:
@@ -60,7 +71,7 @@ def concluded(
         order,
         _state(reply.failure),
         reply,
-        cost=_cost(order, reply),
+        cost=_cost(order, reply, started_at_ms),
         started_at_ms=started_at_ms,
         ended_at_ms=ended_at_ms,
         http_status=http_status,
@@ -98,32 +109,42 @@ def is_long(answered: AttemptAnswered) -> bool:
     return len(output) > INLINE_OUTPUT_BYTES or len(output.encode()) > INLINE_OUTPUT_BYTES
 
 
+def why_cost_unknown(answered: AttemptAnswered) -> str | None:
+    """Why nobody knows what a call cost: `outcome`, `no_usage` or `no_price`; None when it is known."""
+    if answered.cost_nano_usd is not None:
+        return None
+    if answered.state is AttemptState.UNKNOWN:
+        return "outcome"
+    return "no_usage" if answered.usage is None else "no_price"
+
+
 def _state(reason: Failure | None) -> AttemptState:
     if reason is None:
         return AttemptState.ANSWERED
     return AttemptState.UNKNOWN if outcome_unknown(reason) else AttemptState.FAILED
 
 
-def _cost(order: Order, reply: Reply) -> int | None:
+def _cost(order: Order, reply: Reply, at_ms: int) -> int | None:
     if reply.failure is not None and reply.failure.billed is Billed.NO:
         return 0
-    if reply.usage is None or order.price is None:
+    tariff, usage = order.tariff(at_ms, reply.service_tier), reply.usage
+    if tariff is None or usage is None:
         return None
-    return cost_nano_usd(
-        order.price,
-        input_tokens=reply.usage.input_tokens,
-        cached_tokens=reply.usage.cached_tokens,
-        output_tokens=reply.usage.output_tokens,
+    tokens = tokens_within(
+        input_tokens=usage.input_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens or 0,
+        cache_write_1h_tokens=usage.cache_write_1h_tokens or 0,
+        output_tokens=usage.output_tokens,
     )
+    return None if tokens is None else cost_nano_usd(tariff, tokens)
 
 
-def _reserved(order: Order) -> int:
-    attempt = order.attempt
-    if order.price is None:
+def _reserved(order: Order, at_ms: int) -> int:
+    attempt, tariff = order.attempt, order.tariff(at_ms)
+    if tariff is None:
         return 0
-    return worst_cost_nano_usd(
-        order.price, input_tokens=attempt.input_tokens, max_output_tokens=attempt.max_output_tokens
-    )
+    return worst_cost_nano_usd(tariff, input_tokens=attempt.input_tokens, max_output_tokens=attempt.max_output_tokens)
 
 
 def _message(
@@ -158,7 +179,7 @@ def _message(
         finish_reason=reply.finish_reason,
         usage=reply.usage,
         cost_nano_usd=cost,
-        reserved_nano_usd=_reserved(order),
+        reserved_nano_usd=_reserved(order, ended_at_ms if started_at_ms is None else started_at_ms),
         price_version=order.price_version,
         http_status=http_status,
         provider_request_id=provider_request_id,

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from nightmill.kernel.domain.settings import Pool, Price
+from nightmill.kernel.domain.pricing import Period
+from nightmill.kernel.domain.settings import Pool
 from nightmill.provider_gateway.exchange import Adapter
 
 
@@ -14,6 +15,6 @@ class PoolAccess:
     pool: Pool
     adapter: Adapter
     base_url: str
-    price: Price | None
+    periods: tuple[Period, ...]  #: prices of its model by time
     price_version: str
     unusable: str | None = None  #: what is missing and how to mend it; its attempts fail for the account's sake

@@ -64,8 +64,8 @@ def access_of(name: str, pool: Pool, prices: Prices, settings: Settings) -> tupl
         pool=pool,
         adapter=adapter,
         base_url=base_url,
-        price=prices.models.get(pool.model),
-        price_version=prices.version,
+        periods=prices.periods(pool),
+        price_version=prices.book_version,
         unusable=unusable,
     )
     return access, key

@@ -221,7 +221,7 @@ class ProviderGateway(Service):
                 index=index,
                 partition=desk.number,
                 model="" if access is None else access.pool.model,
-                price=None if access is None else access.price,
+                periods=() if access is None else access.periods,
                 price_version="" if access is None else access.price_version,
             )
 

@@ -20,7 +20,12 @@ class _Lane:
     slots: int = 0
     until_ms: int = 0
     in_flight: int = 0
+    shut: int = 0  #: times that a failure closed it; of the thread that makes calls
+    heard: int = 0  #: how many of those the poll thread has heard of
     ready: deque[Call] = field(default_factory=deque)
+
+    def is_open(self, now_ms: int) -> bool:
+        return now_ms < self.until_ms and self.shut == self.heard
 
 
 class Slots:
@@ -60,13 +65,20 @@ class Slots:
         known = self._lanes.get(lane)
         return 0 if known is None else known.in_flight
 
+    def heard(self, call: Call, seen: Failure | None) -> None:
+        """The poll thread has the end of a call: a permit that it gives from now on knows of it."""
+        if _closes(seen):
+            lane = self._lanes[call.lane]
+            lane.heard += 1
+            lane.until_ms = 0  # so that the next permit is a change, even if it says the same
+
     # -- of the thread that makes calls
 
     def take(self, now_ms: int) -> list[Call]:
         """Calls that get a slot now."""
         taken: list[Call] = []
         for lane in list(self._lanes.values()):
-            while lane.ready and lane.in_flight < lane.slots and now_ms < lane.until_ms:
+            while lane.ready and lane.in_flight < lane.slots and lane.is_open(now_ms):
                 try:
                     taken.append(lane.ready.popleft())
                 except IndexError:  # the poll thread has withdrawn the last one
@@ -76,7 +88,7 @@ class Slots:
 
     def may_send(self, call: Call, now_ms: int) -> bool:
         """Whether a call with a slot may still be sent."""
-        return now_ms < self._lanes[call.lane].until_ms
+        return self._lanes[call.lane].is_open(now_ms)
 
     def put_back(self, call: Call) -> None:
         """A call with a slot waits again, as the first of its lane."""
@@ -85,8 +97,16 @@ class Slots:
         lane.ready.appendleft(call)
 
     def free(self, call: Call, seen: Failure | None) -> None:
-        """The call ended. A failure for capacity or the account's sake closes its lane until the next permit."""
+        """The call ended. A failure for capacity or the account's sake closes its lane.
+
+        A permit that was given before the poll thread heard of the failure does not open it again.
+        """
         lane = self._lanes[call.lane]
         lane.in_flight -= 1
-        if seen is not None and seen.failure_class in _CLOSES_LANE:
+        if _closes(seen):
             lane.until_ms = 0
+            lane.shut += 1
+
+
+def _closes(seen: Failure | None) -> bool:
+    return seen is not None and seen.failure_class in _CLOSES_LANE

@@ -77,7 +77,8 @@ class RawProvider:
                 return False
             request += part
         head, _, body = request.partition(b"\r\n\r\n")
-        length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line)
+        lines = head.lower().split(b"\r\n")
+        length = next((int(line.split(b":")[1]) for line in lines if b"content-length" in line), 0)
         while len(body) < length:
             body += client.recv(65536)
         self.requests.append(head + b"\r\n\r\n" + body)

@@ -11,7 +11,8 @@ from kit.partition import DictView, StagePartition
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.lifecycle import ControlState, Lane, Reuse, ShardState
 from nightmill.kernel.domain.pipeline import InputSpec, ModelPolicy, Pipeline
-from nightmill.kernel.domain.settings import Pool, PoolLimits, Price
+from nightmill.kernel.domain.prices import WrittenPrice
+from nightmill.kernel.domain.settings import Pool, PoolLimits
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import write_block
 from nightmill.kernel.wire.messages import (
@@ -33,11 +34,12 @@ from nightmill.provider_gateway.orders import Order, concluded
 from nightmill.provider_gateway.outbox import Landed, Outbox
 from nightmill.provider_gateway.pools import PoolAccess
 from nightmill.provider_gateway.service import ProviderGateway
+from nightmill.provider_gateway.truncation import meaning
 
 NOW_MS = 1_796_000_000_000
 BATCH, JOB = "acme.tickets.20261129-1.1", "acme.tickets.20261129-1"
 POOL = "sim"
-PRICE = Price(input_usd_per_million=1, output_usd_per_million=2)
+PRICE = WrittenPrice(input_usd_per_million=1, output_usd_per_million=2)
 SCHEMA = {"type": "object", "properties": {"label": {"enum": ["a", "b"]}}, "required": ["label"]}
 PIPELINE = Pipeline(
     name="tickets",
@@ -60,14 +62,16 @@ def make_pool(base_url: str = "http://127.0.0.1:1/v1", **changes: Any) -> Pool:
     return Pool(**(settings | changes))
 
 
-def make_access(base_url: str = "http://127.0.0.1:1/v1", *, price: Price | None = PRICE, **changes: Any) -> PoolAccess:
+def make_access(
+    base_url: str = "http://127.0.0.1:1/v1", *, price: WrittenPrice | None = PRICE, **changes: Any
+) -> PoolAccess:
     pool = make_pool(base_url, **changes)
     return PoolAccess(
         name=POOL,
         pool=pool,
         adapter=adapter_of(POOL, pool.provider),
         base_url=base_url,
-        price=price,
+        periods=() if price is None else (price.period(),),
         price_version="p1",
     )
 
@@ -136,8 +140,9 @@ def make_shard(
     return ShardDispatched(**(fields | changes))
 
 
-def make_order(shard: ShardDispatched, index: int = 0, *, price: Price | None = PRICE) -> Order:
-    return Order(shard=shard, index=index, partition=0, model="small", price=price, price_version="p1")
+def make_order(shard: ShardDispatched, index: int = 0, *, price: WrittenPrice | None = PRICE) -> Order:
+    periods = () if price is None else (price.period(),)
+    return Order(shard=shard, index=index, partition=0, model="small", periods=periods, price_version="p1")
 
 
 def make_control(state: ControlState = ControlState.RUNNING, generation: int = 1) -> BatchControlled:
@@ -194,14 +199,12 @@ class ScriptedCaller:
         ending, self.begun = self.begun[:count], self.begun[count:]
         for call in ending:
             now_ms = self.clock_ms()
-            meaning = call.adapter.reply(reply, now_ms=now_ms)
-            answered = concluded(
-                call.order, meaning, started_at_ms=now_ms, ended_at_ms=now_ms, http_status=reply.status
-            )
-            if meaning.failure and meaning.failure.failure_class in (FailureClass.CAPACITY, FailureClass.ACCOUNT):
+            meant = meaning(call, reply, now_ms=now_ms)
+            answered = concluded(call.order, meant, started_at_ms=now_ms, ended_at_ms=now_ms, http_status=reply.status)
+            if meant.failure and meant.failure.failure_class in (FailureClass.CAPACITY, FailureClass.ACCOUNT):
                 self.permits[call.lane] = CLOSED
             self.outbox.write([], [Landed(partition=call.order.partition, answered=answered)])
-            self._done.append(CallResult(call=call, answered=answered, served_model=meaning.served_model))
+            self._done.append(CallResult(call=call, answered=answered, served_model=meant.served_model))
         self._begin()
 
     def _begin(self) -> None:

@@ -5,14 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.kernel.domain.failures import Billed, FailureClass
-from nightmill.provider_gateway.failures import (
+from nightmill.provider_gateway.failures import ROWS, Signal, failure, outcome_unknown
+from nightmill.provider_gateway.waits import (
     MAX_RETRY_AFTER_MS,
-    ROWS,
-    Signal,
-    failure,
     go_duration_ms,
-    outcome_unknown,
     retry_after_ms,
+    timestamp_ms,
 )
 from unit.provider_gateway.stage import NOW_MS
 
@@ -80,3 +78,14 @@ def test_retry_after_is_absent_or_within_an_hour(headers: dict[str, str]) -> Non
 )  # fmt: skip
 def test_go_durations(text: str | None, ms: int | None) -> None:
     assert go_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("2026-11-30T00:53:30Z", 10_000), ("2026-11-30T01:53:30+01:00", 10_000), ("2026-11-30T00:53:30", 10_000),
+     ("2026-11-30T00:00:00Z", 0), ("2027-11-30T00:00:00Z", MAX_RETRY_AFTER_MS), ("soon", None), ("", None),
+     (None, None), ("9999-12-31T23:59:59.999999-23:59", MAX_RETRY_AFTER_MS)],
+)  # fmt: skip
+def test_timestamps(text: str | None, ms: int | None) -> None:
+    """The form of anthropic-ratelimit-*-reset."""
+    assert timestamp_ms(text, now_ms=NOW_MS) == ms

@@ -1,5 +1,7 @@
 """Pauses and stops of pools."""
 
+import pytest
+
 from nightmill.kernel.wire.messages import Failure
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.health import FREE_OUTAGE_MS, HEALTHY, PoolHealth, after, judged, slots_allowed
@@ -86,6 +88,46 @@ def test_an_outage_costs_no_retries_for_the_first_minutes() -> None:
     assert early is not None
     assert late is not None
     assert (early.uses_retry_budget, late.uses_retry_budget) == (False, True)
+
+
+def test_a_third_unexplained_429_in_a_row_is_the_accounts_fault() -> None:
+    """Row 6: it is told as a stopped pool from then on, and still tried out now and then."""
+    health, now_ms, seen = HEALTHY, T, []
+    for _ in range(4):
+        found = judged(health, failure(Signal.UNKNOWN_429), now_ms=now_ms)
+        assert found is not None
+        seen.append(found.signal)
+        health = after(health, found, started_at_ms=now_ms, now_ms=now_ms)
+        now_ms = health.paused_until_ms
+    assert seen == [*[Signal.UNKNOWN_429] * 2, *[Signal.UNEXPLAINED_429] * 2]
+    assert health.paused_until_ms - T == 60_000 + 120_000 + 240_000 + 480_000
+
+
+@pytest.mark.parametrize("signal", [Signal.OVERLOADED, Signal.GATEWAY_HTML])
+def test_a_server_that_keeps_failing_gets_a_pause(signal: Signal) -> None:
+    """Rows 8 and 30: eight in a row open the breaker for a second, and each failed trial doubles it."""
+    health = HEALTHY
+    for _ in range(7):
+        health = fails(health, signal, at_ms=T, started_ms=T)
+        assert slots_allowed(health, 8, now_ms=T) == 8
+    health = fails(health, signal, at_ms=T, started_ms=T)
+    assert health.paused_until_ms - T == 1_000
+    again = fails(health, signal, at_ms=T + 1_000, started_ms=T + 1_000)
+    assert again.paused_until_ms - T == 1_000 + 2_000
+    assert slots_allowed(again, 8, now_ms=T + 3_000) == 1
+    assert after(again, None, started_at_ms=T + 3_000, now_ms=T + 3_100) == HEALTHY
+
+
+def test_an_answer_between_failures_starts_the_breakers_count_again() -> None:
+    health = HEALTHY
+    for _ in range(7):
+        health = fails(health, Signal.OVERLOADED, at_ms=T, started_ms=T)
+    health = after(health, None, started_at_ms=T, now_ms=T)
+    assert fails(health, Signal.OVERLOADED, at_ms=T, started_ms=T).paused_until_ms == 0
+
+
+def test_an_account_failure_keeps_its_own_pauses_whatever_a_header_says() -> None:
+    assert fails(HEALTHY, Signal.KEY_REFUSED, at_ms=T, started_ms=T, wait_ms=1).paused_until_ms - T == 30_000
 
 
 def test_a_healthy_pool_uses_all_its_slots() -> None:

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,64 +15,13 @@ from kit.simulator import Simulator
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.runtime.service import Unavailable
-from nightmill.kernel.wire.messages import AttemptAnswered, Failure
-from nightmill.provider_gateway.caller import Call, CallResult, Permit
 from nightmill.provider_gateway.failures import Signal
-from nightmill.provider_gateway.http import MAX_BODY_BYTES, HttpCaller
-from nightmill.provider_gateway.outbox import Outbox
-from nightmill.provider_gateway.render import Renderer
+from nightmill.provider_gateway.http import MAX_BODY_BYTES
+from unit.provider_gateway.caller_desk import LANE, Desk, failure_of
 from unit.provider_gateway.raw_provider import RawProvider, http_response
-from unit.provider_gateway.stage import POOL, completion, make_access, make_documents, make_order, make_shard
+from unit.provider_gateway.stage import completion
 
-LANE = "sim@0-0"
 WHOLE = json.dumps(completion()).encode()
-
-
-def clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-class Desk:
-    """A caller with an outbox, and the calls a test starts on it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.documents = make_documents(folder / "blobs")
-        self.outbox = Outbox(folder / "outbox")
-        self.put: Callable[[bytes], str] = self.documents.blobs.put
-        self.caller = HttpCaller(
-            self.outbox,
-            put_blob=self._put,
-            authorizations={POOL: "Bearer sk-secret"},
-            clock_ms=clock_ms,
-        )
-        self.permit()
-
-    def _put(self, data: bytes) -> str:
-        return self.put(data)
-
-    def permit(self, slots: int = 8, for_ms: int = 60_000) -> None:
-        self.caller.permit({LANE: Permit(slots=slots, until_ms=clock_ms() + for_ms)})
-
-    def calls(self, base_url: str, rows: int = 1, *, deadline_s: float = 5.0) -> list[Call]:
-        shard = make_shard(self.documents, range(rows))
-        access, renderer = make_access(base_url, call_deadline=deadline_s), Renderer(self.documents.blobs)
-        calls = [renderer.call(make_order(shard, index), access, LANE) for index in range(rows)]
-        return [call for call in calls if isinstance(call, Call)]
-
-    def results(self, count: int = 1) -> list[CallResult]:
-        found: list[CallResult] = []
-        while len(found) < count:
-            found += self.caller.completed()
-            time.sleep(0.005)
-        return found
-
-    def call(self, base_url: str, *, deadline_s: float = 5.0) -> AttemptAnswered:
-        self.caller.start(self.calls(base_url, deadline_s=deadline_s))
-        return self.results()[0].answered
-
-    def close(self) -> None:
-        self.caller.close()
-        self.outbox.close()
 
 
 @pytest.fixture
@@ -80,11 +29,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
     yield made
     made.close()
-
-
-def failure_of(answered: AttemptAnswered) -> Failure:
-    assert answered.failure is not None
-    return answered.failure
 
 
 def test_an_answer_with_the_providers_request_id(desk: Desk) -> None:

@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.prompt import ChatMessage
 from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.adapters.openai_compatible import OpenAiCompatible
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import Signal
+from unit.provider_gateway.means import MEANS, S
 from unit.provider_gateway.stage import NOW_MS, PIPELINE, SCHEMA, completion, make_pool, response
 
 ADAPTER = OpenAiCompatible()
-C, S = FailureClass, Signal
-NO, YES, MAYBE = Billed.NO, Billed.YES, Billed.UNKNOWN
 
 
 def error(code: Any = None, type_: Any = None, message: str = "", param: str | None = None) -> dict[str, Any]:
@@ -38,44 +36,6 @@ VLLM_CONTEXT = {
     "code": 400,
 }
 VLLM_MODEL = {"object": "error", "message": "The model `x` does not exist.", "code": 404}
-
-#: signal: class, uses the retry budget, billed
-MEANS = {
-    S.RATE_LIMITED: (C.CAPACITY, False, NO),
-    S.REQUEST_OVER_RATE: (C.BAD_INPUT, True, NO),
-    S.SLOW_DOWN: (C.CAPACITY, False, NO),
-    S.OUT_OF_CREDIT: (C.ACCOUNT, False, NO),
-    S.BILLING: (C.ACCOUNT, False, NO),
-    S.UNKNOWN_429: (C.CAPACITY, False, MAYBE),
-    S.TIER_UNAVAILABLE: (C.CAPACITY, False, NO),
-    S.OVERLOADED: (C.TRANSIENT, True, NO),
-    S.SERVER_ERROR: (C.TRANSIENT, True, MAYBE),
-    S.MODEL_LOADING: (C.TRANSIENT, False, NO),
-    S.REQUEST_TIMEOUT: (C.TRANSIENT, True, MAYBE),
-    S.CONFLICT: (C.TRANSIENT, True, NO),
-    S.TOO_EARLY: (C.TRANSIENT, True, NO),
-    S.BAD_REQUEST: (C.BAD_INPUT, True, NO),
-    S.CONTEXT_TOO_LONG: (C.BAD_INPUT, True, NO),
-    S.PARAMETER_REFUSED: (C.ACCOUNT, False, NO),
-    S.TOO_LARGE: (C.BAD_INPUT, True, NO),
-    S.KEY_REFUSED: (C.ACCOUNT, False, NO),
-    S.MODEL_REFUSED: (C.ACCOUNT, False, NO),
-    S.ENDPOINT_MISSING: (C.ACCOUNT, False, NO),
-    S.PROXY_AUTHENTICATION: (C.TRANSIENT, False, NO),
-    S.BODY_CUT: (C.TRANSIENT, True, YES),
-    S.BODY_MALFORMED: (C.TRANSIENT, True, MAYBE),
-    S.ERROR_IN_SUCCESS: (C.TRANSIENT, True, MAYBE),
-    S.HTML_BODY: (C.TRANSIENT, True, MAYBE),
-    S.UNEXPECTED_SHAPE: (C.TRANSIENT, True, MAYBE),
-    S.REDIRECT: (C.ACCOUNT, False, NO),
-    S.GATEWAY_HTML: (C.TRANSIENT, True, MAYBE),
-    S.FINISH_ABORTED: (C.OUTPUT_INVALID, True, YES),
-    S.REFUSAL: (C.POLICY, True, YES),
-    S.CONTENT_FILTER: (C.POLICY, True, YES),
-    S.PROMPT_FILTERED: (C.POLICY, True, NO),
-    S.TOOL_CALL: (C.OUTPUT_INVALID, True, YES),
-    S.EMPTY_CONTENT: (C.OUTPUT_INVALID, True, YES),
-}
 
 #: row of the failure table, response, signal
 ROWS = [

@@ -11,7 +11,7 @@ from nightmill.provider_gateway.pools import PoolAccess
 from nightmill.provider_gateway.run import access_of, build
 from unit.provider_gateway.stage import PRICE, make_pool
 
-PRICES = Prices(version="v7", models={"small": PRICE})
+PRICES = Prices(version="v7", models={"small": (PRICE,)})
 
 
 def make_settings(folder: Path, environment: Mapping[str, str] | None = None, local: str | None = None) -> Settings:
@@ -32,9 +32,9 @@ def access(folder: Path, pool: Pool, **settings: object) -> tuple[PoolAccess, st
 def test_a_pool_with_its_price_and_key(tmp_path: Path) -> None:
     pool = make_pool("https://host/v1", key=KeySource(env="K"))
     made, key = access(tmp_path, pool, environment={"K": "sk-1"})
-    assert (made.base_url, made.price, made.price_version, made.unusable, key) == (
+    assert (made.base_url, made.periods, made.price_version, made.unusable, key) == (
         "https://host/v1",
-        PRICE,
+        (PRICE.period(),),
         "v7",
         None,
         "sk-1",
@@ -66,12 +66,12 @@ def test_an_unusable_pool_says_why(tmp_path: Path, pool: Pool, words: str) -> No
 def test_a_model_that_is_not_listed_has_no_price(tmp_path: Path) -> None:
     """P4: no price is not price 0."""
     made, _ = access(tmp_path, make_pool(model="other"))
-    assert made.price is None
+    assert made.periods == ()
 
 
 def test_an_unknown_provider_is_refused_at_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"pool p, provider: 'openai' is not known; use one of: openai_compatible"):
-        access(tmp_path, make_pool(provider="openai"))
+    with pytest.raises(SettingsError, match=r"pool p, provider: 'mistral' is not known; use one of: anthropic, "):
+        access(tmp_path, make_pool(provider="mistral"))
 
 
 def test_build_from_a_config_folder(tmp_path: Path) -> None:

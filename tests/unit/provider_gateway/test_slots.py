@@ -72,9 +72,27 @@ def test_a_failure_that_concerns_all_calls_closes_the_lane(
     slots, calls = Slots(), make_calls(tmp_path)
     slots.add(calls)
     slots.permit({LANE: OPEN})
-    slots.free(slots.take(0)[0], None if signal is None else failure(signal))
+    (first, _), seen = slots.take(0), None if signal is None else failure(signal)
+    slots.free(first, seen)
     assert bool(slots.take(0)) is goes_on
+    slots.heard(first, seen)
     assert slots.permit({LANE: OPEN}) is not goes_on  # the same permit changes nothing in a lane that is open
+
+
+def test_a_permit_from_before_the_failure_does_not_open_the_lane(tmp_path: Path) -> None:
+    """E9: the poll thread was deciding while the call failed; another burst of calls would fail, too."""
+    slots, calls, seen = Slots(), make_calls(tmp_path), failure(Signal.KEY_REFUSED)
+    slots.add(calls)
+    slots.permit({LANE: OPEN})
+    (first, second) = slots.take(0)
+    slots.free(first, seen)
+    slots.permit({LANE: Permit(slots=2, until_ms=200)})
+    assert slots.take(0) == []
+    assert not slots.may_send(second, 0)
+    slots.heard(first, seen)
+    assert slots.take(0) == []
+    assert slots.permit({LANE: Permit(slots=2, until_ms=200)})
+    assert slots.take(0) == [calls[2]]
 
 
 def test_a_commit_does_not_wait_while_slots_run_empty(tmp_path: Path) -> None:

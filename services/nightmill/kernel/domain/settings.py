@@ -1,27 +1,16 @@
 """Types of the config folder: pools, prices, retry and tenants. Read once at start, then passed down frozen."""
 
-from decimal import Decimal
-from typing import Annotated
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, SkipValidation, model_validator
 
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.pipeline import Duration, Frozen, Sensitivity
+from nightmill.kernel.domain.prices import PriceFile
+from nightmill.kernel.domain.pricing import Period
 
-
-def _nano_per_million(usd: object) -> object:
-    """USD per million tokens as written → nano-USD per million tokens, exactly. Raises ValueError."""
-    try:
-        nano = Decimal(str(usd)) * 1_000_000_000
-        exact = int(nano)
-    except (ArithmeticError, ValueError) as error:
-        raise ValueError("write USD per million tokens as a number, for example 0.15") from error
-    if isinstance(usd, bool) or exact != nano:
-        raise ValueError("write USD per million tokens as a number of at most nine decimals, for example 0.15")
-    return exact
-
-
-NanoUsdPerMillion = Annotated[int, BeforeValidator(_nano_per_million), Field(ge=0)]
+#: what calls are pinned to, unless a pool names an older one
+ANTHROPIC_VERSION = "2026-10-21"
 
 
 class PoolLimits(Frozen):
@@ -60,7 +49,17 @@ class Pool(Frozen):
     token_factor: float = Field(default=1.0, gt=0)
     sensitivity: Sensitivity = Sensitivity.INTERNAL
     call_deadline: Duration = 120.0  #: seconds, in total, for one call
-    structured_output: bool = True  #: the server takes response_format json_schema
+    structured_output: bool = True  #: the server takes a JSON Schema for the answer
+    api: Literal["chat", "responses"] | None = None  #: of provider openai: chat completions unless it says responses
+    anthropic_version: Literal["2023-06-01", "2026-10-21"] | None = None  #: of provider anthropic: the newest if absent
+    refuses: tuple[Literal["temperature", "seed"], ...] = ()  #: parameters that the model does not take
+
+    @model_validator(mode="after")
+    def _settings_of_its_provider(self) -> "Pool":
+        for name, provider in (("api", "openai"), ("anthropic_version", "anthropic")):
+            if getattr(self, name) is not None and self.provider != provider:
+                raise ValueError(f"{name} is a setting of provider {provider}, not of {self.provider}; take it out")
+        return self
 
 
 class Pools(Frozen):
@@ -69,19 +68,27 @@ class Pools(Frozen):
     pools: dict[str, Pool]
 
 
-class Price(Frozen):
-    """USD per million tokens; written as numbers, held as integers."""
+class Prices(PriceFile):
+    """The price book: prices.yaml on top of the lists of providers. No price is None, and unknown; it is never 0."""
 
-    input_usd_per_million: NanoUsdPerMillion
-    cached_usd_per_million: NanoUsdPerMillion | None = None  #: as input when absent
-    output_usd_per_million: NanoUsdPerMillion
+    #: by `listing`, for the pools of pools.yaml whose model is on its provider's list
+    listed: dict[str, SkipValidation[tuple[Period, ...]]] = Field(default_factory=dict)
+    list_version: str | None = None  #: of those lists; None: no pool needs them
+
+    def periods(self, pool: Pool) -> tuple[Period, ...]:
+        """Prices of a pool's model, those of prices.yaml first; the first that covers a moment holds."""
+        own = tuple(price.period() for price in self.models.get(pool.model, ()))
+        return (*own, *self.listed.get(listing(pool), ()))
+
+    @property
+    def book_version(self) -> str:
+        """What an attempt's row says of the prices that its cost was told by."""
+        return self.version if self.list_version is None else f"{self.version} + {self.list_version}"
 
 
-class Prices(Frozen):
-    """prices.yaml: a model that is not listed has no price, and a job that needs it is refused (P4)."""
-
-    version: str
-    models: dict[str, Price]
+def listing(pool: Pool) -> str:
+    """Key of a pool in `Prices.listed`: its price depends on whose model it is and where."""
+    return f"{pool.provider} {pool.base_url} {pool.model}"
 
 
 class RetryRule(Frozen):

@@ -23,6 +23,7 @@ MetricName = Literal[
     "rows_restored",  # counter: changelog records read to rebuild tables
     "partitions_open",  # gauge: partitions this instance owns
     "attempts",  # counter by state, failure_class, pool: upstream calls that ended
+    "costs_unknown",  # counter by cause, pool: upstream calls that may have cost something nobody knows
     "duplicates_suppressed",  # counter by topic: events recognised as stale or repeated
     "watchdog_resent",  # counter: shards sent again because an attempt was overdue
     "items_settled",  # counter by outcome

@@ -6,7 +6,7 @@ Errors name file, line, field, value and remedy.
 import os
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,8 +15,10 @@ import yaml
 from platformdirs import user_data_path
 from pydantic import BaseModel, ValidationError
 
-from nightmill.kernel.domain.settings import Config, Pools, Prices, Retry, Tenants
+from nightmill.kernel.domain.prices import OVERLAP, PriceFile
+from nightmill.kernel.domain.settings import Config, Pool, Pools, Prices, Retry, Tenants, listing
 from nightmill.kernel.resources import resource
+from nightmill.kernel.runtime.price_list import price_list
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _NAMESPACE = re.compile(r"^[a-z0-9][a-z0-9-]{0,40}\Z")
@@ -97,12 +99,21 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 def load_config(folder: Path) -> Config:
     """The config folder, whole. Raises `SettingsError`."""
+    pools = load_yaml(folder / "pools.yaml", Pools).pools
     return Config(
-        pools=load_yaml(folder / "pools.yaml", Pools).pools,
-        prices=load_yaml(folder / "prices.yaml", Prices),
+        pools=pools,
+        prices=_price_book(load_yaml(folder / "prices.yaml", PriceFile), pools),
         retry=load_yaml(folder / "retry.yaml", Retry),
         tenants=load_yaml(folder / "tenants.yaml", Tenants).tenants,
     )
+
+
+def _price_book(file: PriceFile, pools: Mapping[str, Pool]) -> Prices:
+    """prices.yaml on top of what the lists of providers say of the pools' models."""
+    lists = price_list()
+    listed = {listing(pool): periods for pool in pools.values() if (periods := lists.periods(pool))}
+    version = lists.source if listed else None
+    return Prices(version=file.version, models=file.models, listed=listed, list_version=version)
 
 
 class _Loader(yaml.SafeLoader):
@@ -210,16 +221,42 @@ def _refuse_repeats(node: Any, path: Path) -> None:
 
 
 def _problem(path: Path, node: Any, error: Any) -> str:
-    location = [part for part in error["loc"] if not isinstance(part, str) or not part.startswith("function-")]
+    location, value = _as_written(error["loc"], node), error.get("input")
+    if error["type"] == OVERLAP:
+        entry = error["ctx"]["entry"]
+        location, value = [*location, entry], value[entry]
     field = ".".join(str(part) for part in location)
-    shown = _value_shown(error.get("input"))
+    shown = _value_shown(value)
     if error["type"] == "extra_forbidden":
         return f"{path}, line {_line(node, location)}: unknown field {field}; remove it or mend its name"
     if error["type"] == "missing":
         return f"{path}, line {_line(node, location[:-1])}: field {field} is missing"
     # whoever wrote a key into the file should not find it in a log too
-    value = "(not shown)" if "key" in location else shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-    return f"{path}, line {_line(node, location)}: {field} = {value}: {error['msg']}"
+    told = "(not shown)" if "key" in location else shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+    return f"{path}, line {_line(node, location)}: {field} = {told}: {error['msg']}"
+
+
+def _as_written(location: Sequence[Any], node: Any) -> list[Any]:
+    """A place without the steps of the model that the file does not have: checks, and lists of a single value."""
+    written: list[Any] = []
+    for part in location:
+        if isinstance(part, str) and part.startswith("function-"):
+            continue
+        if isinstance(part, int) and isinstance(node, yaml.MappingNode):
+            continue
+        written.append(part)
+        node = _child(node, part)
+    return written
+
+
+def _child(node: Any, part: Any) -> Any:
+    """What stands at a name or number in a node; None where nothing does."""
+    match node:
+        case yaml.MappingNode():
+            return next((value for name, value in node.value if name.value == str(part)), None)
+        case yaml.SequenceNode() if isinstance(part, int) and part < len(node.value):
+            return node.value[part]
+    return None
 
 
 def _value_shown(value: Any) -> str:

@@ -107,17 +107,21 @@ class Failure(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Usage(Struct, frozen=True, kw_only=True, gc=False):
-    """Tokens that one call used; input includes cached."""
+    """Tokens that one call used; input includes cached and written ones."""
 
     input_tokens: int
     cached_tokens: int  #: part of input_tokens
     output_tokens: int
+    cache_write_tokens: int | None = None  #: part of input_tokens; for the provider's shorter or only lifetime
+    cache_write_1h_tokens: int | None = None  #: part of input_tokens
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "input_tokens": self.input_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+            "cache_write_1h_tokens": self.cache_write_1h_tokens,
         }
 
     @classmethod
@@ -126,6 +130,8 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
             input_tokens=d["input_tokens"],
             cached_tokens=d["cached_tokens"],
             output_tokens=d["output_tokens"],
+            cache_write_tokens=d["cache_write_tokens"],
+            cache_write_1h_tokens=d["cache_write_1h_tokens"],
         )
 
 
@@ -450,6 +456,7 @@ class BatchPlanRow(Struct, frozen=True, kw_only=True, gc=False):
     refused_rows: int
     input_tokens: int
     max_output_tokens: int
+    longest_input_tokens: int | None = None  #: of the longest first call so far; null: not known
     generation: int  #: generation being released; 0 before the first
     released_blocks: int
     control: BatchControlled | None = None  #: the publisher's last word
@@ -469,6 +476,7 @@ class BatchPlanRow(Struct, frozen=True, kw_only=True, gc=False):
             "refused_rows": self.refused_rows,
             "input_tokens": self.input_tokens,
             "max_output_tokens": self.max_output_tokens,
+            "longest_input_tokens": self.longest_input_tokens,
             "generation": self.generation,
             "released_blocks": self.released_blocks,
             "control": None if self.control is None else self.control.to_avro(),
@@ -490,6 +498,7 @@ class BatchPlanRow(Struct, frozen=True, kw_only=True, gc=False):
             refused_rows=d["refused_rows"],
             input_tokens=d["input_tokens"],
             max_output_tokens=d["max_output_tokens"],
+            longest_input_tokens=d["longest_input_tokens"],
             generation=d["generation"],
             released_blocks=d["released_blocks"],
             control=None if d["control"] is None else BatchControlled.from_avro(d["control"]),

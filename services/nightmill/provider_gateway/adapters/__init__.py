@@ -1,9 +1,15 @@
 """Adapters by the provider's name in pools.yaml: a new one is a file here, its tests, and the simulator's side."""
 
-from nightmill.provider_gateway.adapters import openai_compatible
+from nightmill.provider_gateway.adapters.anthropic import Anthropic
+from nightmill.provider_gateway.adapters.openai import OpenAi
+from nightmill.provider_gateway.adapters.openai_compatible import OpenAiCompatible
 from nightmill.provider_gateway.exchange import Adapter
 
-ADAPTERS: dict[str, Adapter] = {"openai_compatible": openai_compatible.OpenAiCompatible()}
+ADAPTERS: dict[str, Adapter] = {
+    "anthropic": Anthropic(),
+    "openai": OpenAi(),
+    "openai_compatible": OpenAiCompatible(),
+}
 
 
 class UnknownProvider(ValueError):

@@ -1,0 +1,80 @@
+"""Parameters that a pool's API does not take: left out where nothing is lost, refused where something is."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from nightmill.kernel.domain.parameters import anthropic_version, sampling, unfit
+from nightmill.kernel.domain.pipeline import ModelPolicy
+from nightmill.kernel.domain.settings import Pool, PoolLimits
+
+
+def pool(provider: str = "openai", **fields: Any) -> Pool:
+    base: dict[str, Any] = {"base_url": "https://host/v1", "model": "m", "limits": PoolLimits(slots=1)}
+    return Pool(provider=provider, context_tokens=1000, **base, **fields)
+
+
+def policy(**fields: Any) -> ModelPolicy:
+    return ModelPolicy(pools=("p",), **{"max_output_tokens": 64, **fields})
+
+
+OPENAI, RESPONSES = pool(), pool(api="responses")
+NEW, OLD = pool("anthropic"), pool("anthropic", anthropic_version="2023-06-01")
+REASONING = pool(refuses=("temperature",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "of", "sent"),
+    [
+        (policy(seed=3), OPENAI, {"temperature": 0, "seed": 3}),
+        (policy(temperature=0.7), OPENAI, {"temperature": 0.7}),
+        (policy(), RESPONSES, {"temperature": 0}),
+        (policy(), NEW, {}),
+        (policy(temperature=0.5), OLD, {"temperature": 0.5}),
+        (policy(), REASONING, {}),
+        (policy(seed=3), pool("openai_compatible"), {"temperature": 0, "seed": 3}),
+    ],
+)
+def test_what_is_sent(asked: ModelPolicy, of: Pool, sent: dict[str, Any]) -> None:
+    assert unfit(asked, of) is None
+    assert sampling(asked, of) == sent
+
+
+@pytest.mark.parametrize(
+    ("asked", "of", "rule", "words"),
+    [
+        (policy(temperature=0.7), NEW, "parameter_removed", "anthropic-version 2026-10-21 has removed it"),
+        (policy(seed=3), NEW, "parameter_unknown", "model.seed: 3"),
+        (policy(seed=3), OLD, "parameter_unknown", "Messages API"),
+        (policy(temperature=1.5), OLD, "parameter_out_of_range", "Anthropic takes 1 at most"),
+        (policy(seed=0), RESPONSES, "parameter_unknown", "Responses API"),
+        (policy(max_output_tokens=8), RESPONSES, "parameter_out_of_range", "16 at least"),
+        (policy(temperature=1), REASONING, "parameter_refused", "pools.yaml"),
+    ],
+)
+def test_what_keeps_a_job_from_starting(asked: ModelPolicy, of: Pool, rule: str, words: str) -> None:
+    """E8: refused once, before anything is spent, and not with every call."""
+    found = unfit(asked, of)
+    assert found is not None
+    assert found.rule == rule
+    assert words in found.message
+
+
+def test_the_version_is_pinned() -> None:
+    assert (anthropic_version(NEW), anthropic_version(OLD)) == ("2026-10-21", "2023-06-01")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"provider": "anthropic", "api": "chat"}, "api is a setting of provider openai, not of anthropic"),
+        ({"provider": "openai", "anthropic_version": "2023-06-01"}, "is a setting of provider anthropic"),
+        ({"provider": "anthropic", "anthropic_version": "2024-01-01"}, "2026-10-21"),
+        ({"provider": "openai", "api": "completions"}, "responses"),
+        ({"provider": "openai", "refuses": ["top_k"]}, "temperature"),
+    ],
+)
+def test_settings_that_a_provider_does_not_have_are_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        pool(**fields)
