@@ -273,6 +273,6 @@ def test_the_spend_stops_at_the_budget(line: Line, simulator: Simulator) -> None
     calls = simulator.ledger()["billed"]["calls"]
     for _ in range(100):
         line.step()
-    # two partitions, each may have three seconds of the seen rate dispatched; 20 slots of 100 ms make 200 calls a second
+    # two partitions, three seconds of the seen rate may be on their way; 20 slots of 100 ms make 200 calls a second
     outstanding = 2 * 4 * 20 + 3 * 200
     assert simulator.ledger()["billed"]["calls"] <= min(calls + outstanding, 1_399)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nightmill.kernel.domain import ids
-from nightmill.kernel.domain.lifecycle import BatchState, Command, ItemOutcome
-from nightmill.kernel.domain.pricing import cost_nano_usd
+from nightmill.kernel.domain.lifecycle import BatchState, Command, ItemOutcome, Lane
+from nightmill.kernel.domain.pricing import Tokens, cost_nano_usd
 from nightmill.kernel.wire.messages import ItemSettled, PublicationRow
 from nightmill.publisher.results import manifest_of, read_failures, read_rows
 from simulation.provider import Billed
@@ -146,8 +146,11 @@ def _check_line(world: "World", key: str, line: Billed, row: dict[str, Any] | No
     """One line of the bill, and the ledger's row of it."""
     if row is None:
         raise Violation("ledger = bill", f"{key} is on the bill and not in the ledger", line.item_key)
-    price = world.config.prices.models["simulated"]
-    cost = cost_nano_usd(price, input_tokens=line.input_tokens, cached_tokens=0, output_tokens=line.output_tokens)
+    (price,) = world.config.prices.models["simulated"]
+    tariff = price.period().price.tariff(Lane.REALTIME)
+    if tariff is None:
+        raise Violation("ledger = bill", "the model has no price")
+    cost = cost_nano_usd(tariff, Tokens(fresh_input=line.input_tokens, output=line.output_tokens))
     known = (row["input_tokens"], row["output_tokens"], row["cost_usd"])
     if known == (None, None, None):
         if row["billed"] == "no":

@@ -84,11 +84,14 @@ class ExplainedAttempt(Answer):
     billed: str
     http_status: int | None
     finish_reason: str
-    input_tokens: int | None
+    input_tokens: int | None = Field(description="all of the prompt, cached and written into a cache included")
     cached_tokens: int | None
+    cache_write_tokens: int | None = Field(default=None, description="for the shorter or only lifetime")
+    cache_write_1h_tokens: int | None = None
     output_tokens: int | None
-    cost_nano_usd: int | None
-    reserved_nano_usd: int | None
+    cost_nano_usd: int | None = Field(description="null when it is not known")
+    reserved_nano_usd: int | None = Field(description="worst case, kept while the cost is not known")
+    price_version: str = Field(description="of the price book by which the cost was told")
     provider_request_id: str
     verdict: str
     rule: str

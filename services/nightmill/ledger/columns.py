@@ -31,7 +31,7 @@ _OF_FAILURE = {"failure_class": "failure_class", "failure_signal": "signal", "fa
 _ATTEMPT_PATHS = {
     **_OF_VERDICT,
     **{column: f"attempt.failure.{name}" for column, name in _OF_FAILURE.items()},
-    **{name: f"attempt.usage.{name}" for name in ("input_tokens", "cached_tokens", "output_tokens")},
+    **{name: f"attempt.usage.{name}" for name in tables.USAGE},
     **{f"{name}_usd": f"attempt.{name}_nano_usd" for name in ("cost", "reserved")},
     **{f"{name}_at": f"attempt.{name}_at_ms" for name in ("minted", "started", "ended")},
     "judged_at": "judged_at_ms",

@@ -157,6 +157,7 @@ SELECT
     a.is_repair AS is_repair, a.late AS late, a.failure_class AS failure_class, a.failure_signal AS failure_signal,
     a.failure_message AS failure_message, a.billed AS billed, a.http_status AS http_status,
     a.finish_reason AS finish_reason, a.input_tokens AS input_tokens, a.cached_tokens AS cached_tokens,
+    a.cache_write_tokens AS cache_write_tokens, a.cache_write_1h_tokens AS cache_write_1h_tokens,
     a.output_tokens AS output_tokens, a.cost_usd AS cost_usd, a.reserved_usd AS reserved_usd,
     a.price_version AS price_version, a.provider_request_id AS provider_request_id, a.verdict AS verdict,
     a.rule AS rule, v.field AS field, v.value AS value, v.output AS output, v.output_digest AS output_digest,

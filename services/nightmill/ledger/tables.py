@@ -15,6 +15,9 @@ _TOTALS = (
     ("cost_usd", _USD),
 )
 
+#: tokens of one call; all but the output are parts of the input
+USAGE = ("input_tokens", "cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "output_tokens")
+
 #: key: tenant, pipeline, item_key, ordinal, minted_at
 ATTEMPTS = Table(
     name="attempts",
@@ -29,7 +32,7 @@ ATTEMPTS = Table(
         *((name, _T) for name in ("failure_class", "failure_signal", "failure_message", "billed")),
         ("http_status", _N),
         *((name, _T) for name in ("finish_reason", "verdict", "rule")),
-        *((name, _N) for name in ("input_tokens", "cached_tokens", "output_tokens")),
+        *((name, _N) for name in USAGE),
         ("cost_usd", _USD),
         ("reserved_usd", _USD),
         ("price_version", _T),

@@ -4,7 +4,10 @@
 once the input is frozen. The `estimate` command asks it too, so that what it says is what would happen.
 """
 
+from nightmill.kernel.domain.lifecycle import Lane
+from nightmill.kernel.domain.parameters import unfit
 from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.pricing import price_at
 from nightmill.kernel.domain.prompt import PromptError, parse_prompt
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.wire.messages import Refusal
@@ -32,7 +35,8 @@ def admit(
         or _check_prompt(pipeline)
         or _check_pools(pipeline, config)
         or _check_sensitivity(pipeline, tenant, config)
-        or _check_prices(pipeline, tenant, config)
+        or _check_parameters(pipeline, tenant, config)
+        or _check_prices(pipeline, tenant, config, now_ms)
         or (_check_plan(plan, budget_nano_usd) if plan is not None else None)
     )
 
@@ -112,13 +116,23 @@ def _check_sensitivity(pipeline: Pipeline, tenant: str, config: Config) -> Refus
     )
 
 
-def _check_prices(pipeline: Pipeline, tenant: str, config: Config) -> Refusal | None:
+def _check_parameters(pipeline: Pipeline, tenant: str, config: Config) -> Refusal | None:
+    """The pool is chosen only when an item is dispatched, so every pool must take what the pipeline sets."""
     for name, pool in usable_pools(pipeline, tenant, config).items():
-        if pool.model not in config.prices.models:
+        found = unfit(pipeline.model, pool)
+        if found is not None:
+            return Refusal(rule=found.rule, message=f"pipeline.yaml, pool {name!r}: {found.message}")
+    return None
+
+
+def _check_prices(pipeline: Pipeline, tenant: str, config: Config, now_ms: int) -> Refusal | None:
+    for name, pool in usable_pools(pipeline, tenant, config).items():
+        price = price_at(config.prices.periods(pool), now_ms)
+        if price is None or price.tariff(Lane.REALTIME) is None:
             return Refusal(
                 rule="no_price",
-                message=f"prices.yaml has no price for the model {pool.model!r} of pool {name!r}; "
-                "add it (0 must be stated, it is never assumed)",
+                message=f"prices.yaml has no price for the model {pool.model!r} of pool {name!r} that holds now, "
+                "nor has the list of its provider; add it (0 must be stated, it is never assumed)",
             )
     return None
 

@@ -20,6 +20,7 @@ def opened(job: JobSubmitted, batch: str, now_ms: int) -> BatchPlanRow:
         planned=0,
         refused_rows=0,
         input_tokens=0,
+        longest_input_tokens=0,
         max_output_tokens=0,
         generation=0,
         released_blocks=0,

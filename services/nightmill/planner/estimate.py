@@ -2,15 +2,28 @@
 
 Expected: one call per item whose answer is as long as `max_output_tokens`, unless a better length is known. Worst: that
 call and every repair the pipeline allows, each at `max_output_tokens`; a repair sends the first prompt, the failed
-answer and its fault again. Retries after a failed call are not counted: what fails is, as a rule, not billed, and the
-running total stops the batch at its budget.
+answer and its fault again. Nothing is read from a cache; at worst all is written into one, if that is dearer. Of the
+prices in force until the plan is done, the dearest holds at worst. Retries after a failed call are not counted: what
+fails is, as a rule, not billed, and the running total stops the batch at its budget.
+
+A price may rise for long calls. Expected: all calls are of the mean length. Worst: as many calls are that long as the
+tokens allow, each as long as the longest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.domain.pipeline import Pipeline
-from nightmill.kernel.domain.pricing import cost_nano_usd, worst_cost_nano_usd
-from nightmill.kernel.domain.settings import Config, Pool, Price
+from nightmill.kernel.domain.pricing import (
+    Rates,
+    Tariff,
+    Tokens,
+    cost_atto_usd,
+    prices_between,
+    to_nano_usd,
+)
+from nightmill.kernel.domain.settings import Config, Pool
 
 #: tokens of a repair call's own words and frame, rounded up
 REPAIR_TOKENS = 128
@@ -25,6 +38,7 @@ class PlanTotals:
     items: int
     refused_rows: int
     input_tokens: int
+    longest_input_tokens: int | None = None  #: of the longest first call; None: not known, so it may be all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +98,7 @@ def estimate(
     longest = pipeline.model.max_output_tokens
     output_tokens = plan.items * (longest if answer_tokens is None else min(answer_tokens, longest))
     pools = tuple(
-        _on_pool(name, pool, config.prices.models.get(pool.model), pipeline, plan, output_tokens, call_s)
+        _on_pool(name, pool, config, pipeline, plan, output_tokens, call_s, now_ms)
         for name, pool in usable_pools(pipeline, tenant, config).items()
     )
     worst = [pool.worst_cost_nano_usd for pool in pools]
@@ -99,41 +113,65 @@ def estimate(
         worst_cost_nano_usd=_greatest(worst),
         duration_s=duration_s,
         done_at_ms=now_ms + round(duration_s * 1000),
-        price_version=config.prices.version,
+        price_version=config.prices.book_version,
         pools=pools,
     )
 
 
-def _greatest(costs: list[int | None]) -> int | None:
+def _greatest(costs: Sequence[int | None]) -> int | None:
     known = [cost for cost in costs if cost is not None]
     return max(known) if known and len(known) == len(costs) else None
 
 
 def _on_pool(
-    name: str, pool: Pool, price: Price | None, pipeline: Pipeline, plan: PlanTotals, output_tokens: int, call_s: float
+    name: str,
+    pool: Pool,
+    config: Config,
+    pipeline: Pipeline,
+    plan: PlanTotals,
+    output_tokens: int,
+    call_s: float,
+    now_ms: int,
 ) -> PoolEstimate:
-    expected = worst = None
-    if price is not None:
-        expected = cost_nano_usd(price, input_tokens=plan.input_tokens, cached_tokens=0, output_tokens=output_tokens)
-        worst = _worst(price, pipeline, plan)
     duration_s, limited_by = _duration(pool, plan, output_tokens, call_s)
+    prices = prices_between(config.prices.periods(pool), now_ms, now_ms + round(duration_s * 1000))
+    tariffs = [None if price is None else price.tariff(Lane.REALTIME) for price in prices]
     return PoolEstimate(
         pool=name,
         model=pool.model,
-        expected_cost_nano_usd=expected,
-        worst_cost_nano_usd=worst,
+        expected_cost_nano_usd=None if tariffs[0] is None else _expected(tariffs[0], plan, output_tokens),
+        worst_cost_nano_usd=_greatest([None if each is None else _worst(each, pipeline, plan) for each in tariffs]),
         duration_s=duration_s,
         limited_by=limited_by,
     )
 
 
-def _worst(price: Price, pipeline: Pipeline, plan: PlanTotals) -> int:
-    longest, input_tokens = plan.items * pipeline.model.max_output_tokens, plan.input_tokens
-    total = worst_cost_nano_usd(price, input_tokens=input_tokens, max_output_tokens=longest)
-    for _ in range(pipeline.repair.attempts):
-        again = plan.input_tokens + longest + plan.items * REPAIR_TOKENS
-        total += worst_cost_nano_usd(price, input_tokens=again, max_output_tokens=longest)
-    return total
+def _expected(tariff: Tariff, plan: PlanTotals, output_tokens: int) -> int:
+    rates = tariff.rates(-(-plan.input_tokens // max(plan.items, 1)))
+    return to_nano_usd(cost_atto_usd(rates, Tokens(fresh_input=plan.input_tokens, output=output_tokens)))
+
+
+def _worst(tariff: Tariff, pipeline: Pipeline, plan: PlanTotals) -> int:
+    output = pipeline.model.max_output_tokens
+    longest = plan.input_tokens if plan.longest_input_tokens is None else plan.longest_input_tokens
+    total = _worst_round(tariff, plan.items, plan.input_tokens, longest, output)
+    more = output + REPAIR_TOKENS
+    again = _worst_round(tariff, plan.items, plan.input_tokens + plan.items * more, longest + more, output)
+    return to_nano_usd(total + pipeline.repair.attempts * again)
+
+
+def _worst_round(tariff: Tariff, calls: int, input_tokens: int, longest: int, output: int) -> int:
+    """Upper bound in atto-USD of one call for each item: the calls' sum of input tokens and the longest are known."""
+    reached = [level.above_input_tokens for level in tariff.levels if longest > level.above_input_tokens]
+    long_calls = min(calls, input_tokens // (reached[0] + 1)) if reached else 0
+    long_tokens = min(input_tokens, long_calls * longest)
+    short = _dearest_atto_usd(tariff.base, input_tokens - long_tokens, (calls - long_calls) * output)
+    return short + _dearest_atto_usd(tariff.dearest(longest), long_tokens, long_calls * output)
+
+
+def _dearest_atto_usd(rates: Rates, input_tokens: int, output_tokens: int) -> int:
+    # no call asks a provider to cache for an hour
+    return input_tokens * rates.dearest_unasked_input + output_tokens * rates.output
 
 
 def _duration(pool: Pool, plan: PlanTotals, output_tokens: int, call_s: float) -> tuple[float, str]:

@@ -34,6 +34,15 @@ class Sifted:
     measures: tuple[Measure, ...]
     problems: tuple[RowProblem, ...]  #: in the order of the input
 
+    @property
+    def input_tokens(self) -> int:
+        return sum(measure.input_tokens for measure in self.measures)
+
+    @property
+    def longest_input_tokens(self) -> int:
+        """0 where no row can be an item."""
+        return max((measure.input_tokens for measure in self.measures), default=0)
+
 
 def sift(piece: Slice, transform: Transform, label: str) -> Sifted:
     """Take the rows out whose prompt can not be rendered."""
@@ -108,7 +117,12 @@ class Freezer:
             blocks=row.blocks + bool(piece.taken),
             planned=row.planned + len(sifted.rows),
             refused_rows=row.refused_rows + len(sifted.problems),
-            input_tokens=row.input_tokens + sum(measure.input_tokens for measure in sifted.measures),
+            input_tokens=row.input_tokens + sifted.input_tokens,
+            longest_input_tokens=(
+                None
+                if row.longest_input_tokens is None  # the batch began before this was kept
+                else max(row.longest_input_tokens, sifted.longest_input_tokens)
+            ),
             max_output_tokens=row.max_output_tokens + len(sifted.rows) * transform.pipeline.model.max_output_tokens,
             updated_at_ms=now_ms,
         )

@@ -47,7 +47,12 @@ class Sealer:
     ) -> Sealed:
         """`blocks` are all slices in order, `search` is complete. Raises `BlobMissing`, `Unavailable`."""
         pipeline = transform.pipeline
-        plan = PlanTotals(items=row.planned, refused_rows=row.refused_rows, input_tokens=row.input_tokens)
+        plan = PlanTotals(
+            items=row.planned,
+            refused_rows=row.refused_rows,
+            input_tokens=row.input_tokens,
+            longest_input_tokens=row.longest_input_tokens,
+        )
         expected = estimate(pipeline, plan, tenant=row.job.tenant, config=self._config, now_ms=now_ms)
         listed = self._listed(blocks) if row.refused_rows else []
         refusal = (

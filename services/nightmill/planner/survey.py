@@ -21,7 +21,7 @@ def survey(blobs: BlobStore, input_: JobInput, transform: Transform) -> tuple[Pl
 
     Duplicate ids are found within neighbouring rows only. Raises `Unreadable`, `BlobMissing`, `Unavailable`.
     """
-    items = refused = tokens = 0
+    items = refused = tokens = longest = 0
     listed: list[RowProblem] = []
     label = label_of(input_.format)
     slicer, file = open_input(blobs, input_, transform.columns, Cursor())
@@ -31,9 +31,11 @@ def survey(blobs: BlobStore, input_: JobInput, transform: Transform) -> tuple[Pl
             check_repeats(sifted.rows, label)
             items += len(sifted.rows)
             refused += len(sifted.problems)
-            tokens += sum(measure.input_tokens for measure in sifted.measures)
+            tokens += sifted.input_tokens
+            longest = max(longest, sifted.longest_input_tokens)
             listed += sifted.problems[: LISTED_PROBLEMS - len(listed)]
-    return PlanTotals(items=items, refused_rows=refused, input_tokens=tokens), tuple(listed)
+    totals = PlanTotals(items=items, refused_rows=refused, input_tokens=tokens, longest_input_tokens=longest)
+    return totals, tuple(listed)
 
 
 def _pieces(slicer: Slicer, limit: int | None) -> Iterator[Slice]:

@@ -40,6 +40,7 @@ class Rates:
     long_above: int | None = None  # prompt tokens
     long_input_percent: int = 100
     long_output_percent: int = 100
+    batch_cached: int | None = None  # where a batch has no discount on it, or another than on the rest
 
 
 def _rates(
@@ -50,6 +51,7 @@ def _rates(
     usd_write_1h: str = "",
     *,
     long: tuple[int, int, int] | None = None,
+    batch_cached: str | None = None,
 ) -> Rates:
     above, percent_in, percent_out = long or (None, 100, 100)
     return Rates(
@@ -61,6 +63,7 @@ def _rates(
         long_above=above,
         long_input_percent=percent_in,
         long_output_percent=percent_out,
+        batch_cached=None if batch_cached is None else _pico(batch_cached),
     )
 
 
@@ -68,20 +71,20 @@ def _pico(usd_per_million: str | Decimal) -> int:
     return int(Decimal(usd_per_million) * _PICO_PER_MILLIONTH)
 
 
-_GPT_6_LONG = (272_000, 200, 150)
+_LONG = (272_000, 200, 150)
 PRICES: dict[str, Rates] = {
-    "gpt-6-astra": _rates("10", "50", "1", "12.5", long=_GPT_6_LONG),
-    "gpt-6-sol": _rates("2", "10", "0.2", "2.5", long=_GPT_6_LONG),
-    "gpt-6.1-sol": _rates("2", "10", "0.1", "2.5", long=_GPT_6_LONG),
-    "gpt-6.1-terra": _rates("1", "5", "0.05", "1.25"),
-    "gpt-6-luna": _rates("0.10", "0.50", "0.01", "0.125"),
-    "gpt-5.6-luna": _rates("0.20", "1.20", "0.02", "0.25"),
-    "gpt-5.4": _rates("2.5", "15", "0.25"),
+    "gpt-6-astra": _rates("10", "50", "1", "12.5", long=_LONG),
+    "gpt-6-sol": _rates("2", "10", "0.2", "2.5", long=_LONG),
+    "gpt-6.1-sol": _rates("2", "10", "0.1", "2.5", long=_LONG),
+    "gpt-6.1-terra": _rates("1", "5", "0.05", "1.25", long=_LONG),
+    "gpt-6-luna": _rates("0.10", "0.50", "0.01", "0.125", long=_LONG),
+    "gpt-5.6-luna": _rates("0.20", "1.20", "0.02", "0.25", long=_LONG),
+    "gpt-5.4": _rates("2.5", "15", "0.25", long=_LONG, batch_cached="0.13"),
     "gpt-5.4-mini": _rates("0.75", "4.5", "0.075"),
     "gpt-5.4-nano": _rates("0.2", "1.25", "0.02"),
-    "gpt-4.1": _rates("2", "8", "0.5"),
-    "gpt-4.1-mini": _rates("0.4", "1.6", "0.1"),
-    "gpt-4o-mini": _rates("0.15", "0.60", "0.075"),
+    "gpt-4.1": _rates("2", "8", "0.5", batch_cached="0.5"),
+    "gpt-4.1-mini": _rates("0.4", "1.6", "0.1", batch_cached="0.1"),
+    "gpt-4o-mini": _rates("0.15", "0.60", "0.075", batch_cached="0.075"),
     "text-embedding-3-small": _rates("0.02", "0"),
     "text-embedding-3-large": _rates("0.13", "0"),
     "claude-fable-5-2": _rates("8", "40", "0.2", "10", "16"),
@@ -115,18 +118,21 @@ def cost_nano_usd(book: Mapping[str, Rates], model: str | None, usage: Usage, ti
     rates = book.get(model or "") or book.get("*")
     if rates is None:
         return None
+    percent = TIER_PERCENT.get(tier, 100)
+    cached = rates.cached * percent
+    if tier == "batch" and rates.batch_cached is not None:
+        cached = rates.batch_cached * 100
     plain = usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens - usage.cache_write_1h_tokens
-    read = (
+    fresh = (
         plain * rates.input
-        + usage.cached_tokens * rates.cached
         + usage.cache_write_tokens * rates.cache_write
         + usage.cache_write_1h_tokens * rates.cache_write_1h
     )
-    written = usage.completion_tokens * rates.output
-    percent = TIER_PERCENT.get(tier, 100)
+    read = fresh * percent + usage.cached_tokens * cached
+    written = usage.completion_tokens * rates.output * percent
     if rates.long_above is not None and usage.prompt_tokens > rates.long_above:
         total = read * rates.long_input_percent + written * rates.long_output_percent
     else:
         total = (read + written) * 100
     divisor = 100 * 100 * _PICO_PER_NANO
-    return (total * percent + divisor // 2) // divisor
+    return (total + divisor // 2) // divisor

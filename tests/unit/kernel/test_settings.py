@@ -46,13 +46,13 @@ def folder(tmp_path: Path) -> Path:
 def test_a_config_folder_is_read_whole(folder: Path) -> None:
     config = load_config(folder)
     assert config.pools["local"].call_deadline == 120.0
-    assert config.prices.models["small"].output_usd_per_million == 600_000_000
+    assert [each.output_usd_per_million for each in config.prices.models["small"]] == [600_000_000]
     assert config.tenants["acme"].sensitivity is Sensitivity.INTERNAL
 
 
 def test_the_folder_that_is_shipped_can_be_read() -> None:
     config = load_config(resource("deploy", "config"))
-    assert {pool.model for pool in config.pools.values()} <= set(config.prices.models)
+    assert all(config.prices.periods(pool) for pool in config.pools.values())
 
 
 @pytest.mark.parametrize(

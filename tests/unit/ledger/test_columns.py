@@ -13,7 +13,7 @@ from kit.messages import JOB, key_of
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, ItemOutcome, VerdictKind
 from nightmill.kernel.store.columns import Table
-from nightmill.kernel.wire.messages import Verdict
+from nightmill.kernel.wire.messages import Usage, Verdict
 from nightmill.ledger import columns, rows, tables
 
 
@@ -39,6 +39,13 @@ def test_an_attempt_carries_tokens_cost_and_cause() -> None:
     assert (row["minted_at"], row["started_at"], row["ended_at"]) == tuple(
         events.NOON_MS + after for after in (2_000, 2_010, 2_210)
     )
+
+
+def test_an_attempt_carries_what_it_wrote_into_a_cache() -> None:
+    """O1: None where the provider does not say; 0 is another word."""
+    usage = Usage(input_tokens=100, cached_tokens=20, output_tokens=7, cache_write_tokens=30, cache_write_1h_tokens=0)
+    rows = attempts(events.judged("a", 1, usage=usage), events.judged("b", 1))
+    assert [(row["cache_write_tokens"], row["cache_write_1h_tokens"]) for row in rows] == [(30, 0), (None, None)]
 
 
 def test_an_unknown_cost_is_none_and_never_zero() -> None:

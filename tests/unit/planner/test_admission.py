@@ -12,6 +12,7 @@ PLAN = PlanTotals(items=1_000, refused_rows=0, input_tokens=300_000)
 WORST = 1_300_000_000
 BOTH = {"pools": ["mini", "big"], "max_output_tokens": 100}
 ONLY_MINI = {"model-mini": {"input_usd_per_million": 1, "output_usd_per_million": 10}}
+ENDED = {"model-mini": {**ONLY_MINI["model-mini"], "valid_to": "2026-11-29"}}
 ODD_TOKENIZER = {"mini": {**make_config().pools["mini"].model_dump(), "tokenizer": "o300k"}}
 
 
@@ -43,6 +44,7 @@ def ask(
     [
         ({"model": {"pools": ["x"], "max_output_tokens": 1}}, "unknown_pool", ["model.pools", "'x'", "'mini'"]),
         ({"model": BOTH, "config": {"prices": ONLY_MINI}}, "no_price", ["'model-big'", "'big'", "prices.yaml"]),
+        ({"config": {"prices": ENDED}}, "no_price", ["'model-mini'", "that holds now", "prices.yaml"]),
         ({"config": {"pools": ODD_TOKENIZER}}, "unknown_tokenizer", ["pools.yaml", "'o300k'", "cl100k"]),
         ({"tenant": "nobody"}, "unknown_tenant", ["tenants.yaml", "'nobody'", "acme"]),
         ({"sensitivity": "restricted"}, "sensitivity", ["restricted", "confidential at most", "tenants.yaml"]),

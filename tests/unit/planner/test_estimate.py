@@ -1,10 +1,15 @@
 """Tokens and money of a plan, with the arithmetic shown (P4)."""
 
 import math
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.domain.pipeline import canonical_json
+from nightmill.kernel.domain.pricing import Tokens, cost_nano_usd, price_at
 from nightmill.kernel.domain.prompt import parse_prompt
 from nightmill.planner.estimate import REPAIR_TOKENS, PlanTotals, estimate, usable_pools
 from nightmill.planner.meter import Measure, Meter
@@ -158,3 +163,78 @@ def test_pools_that_may_see_the_documents(tenant: str, sensitivity: str, usable:
     model = {"pools": ["mini", "gone", "big"], "max_output_tokens": 1}
     pipeline = make_pipeline(model=model, sensitivity=sensitivity)
     assert list(usable_pools(pipeline, tenant, make_config())) == usable
+
+
+#: ten times as much for a call of more than 1,000 tokens, and writing into a cache is dearer than reading afresh
+LEVEL = {"input_tokens": 1_000, "input_usd_per_million": 10, "output_usd_per_million": 100}
+STEEP: dict[str, dict[str, Any]] = {
+    "model-mini": {
+        "input_usd_per_million": 1,
+        "cache_write_usd_per_million": 1.25,
+        "output_usd_per_million": 10,
+        "above": [LEVEL],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected", "worst"),
+    [
+        # none is long: all tokens written into a cache, 300,000 x 1.25, and 1,000 x 100 x 10
+        (1_000, 1_300, 375 + 1_000),
+        # 299 calls can be of more than 1,000 tokens, 1,001 at most: 299,299 x 10 and 299 x 100 x 100 for those,
+        # 701 x 1.25 and 701 x 100 x 10 for the others
+        (1_001, 1_300, 2_992.99 + 2_990 + 0.87625 + 701),
+        # not known: nearly all tokens may be in the 299
+        (None, 1_300, 3_000 + 2_990 + 701),
+    ],
+)
+def test_long_calls_cost_more_as_far_as_there_can_be_any(longest: int | None, expected: float, worst: float) -> None:
+    """P4: whatever the lengths are that sum to the total."""
+    plan = PlanTotals(items=1_000, refused_rows=0, input_tokens=300_000, longest_input_tokens=longest)
+    told = estimate(make_pipeline(), plan, tenant="acme", config=make_config(prices=STEEP), now_ms=NOW_MS)
+    # in thousandths of a USD
+    assert told.expected_cost_nano_usd == expected * 1_000_000
+    assert told.worst_cost_nano_usd == worst * 1_000_000
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(0, 100)), min_size=1, max_size=20),
+    st.sampled_from([1, 999, 1_000, 1_001]),
+)
+def test_no_plan_costs_more_than_its_worst_case(calls: list[tuple[int, int]], above: int) -> None:
+    """P4: calls of any lengths, each charged by its own."""
+    steep = {"model-mini": {**STEEP["model-mini"], "above": [{**LEVEL, "input_tokens": above}]}}
+    config = make_config(prices=steep)
+    plan = PlanTotals(
+        items=len(calls),
+        refused_rows=0,
+        input_tokens=sum(tokens for tokens, _ in calls),
+        longest_input_tokens=max(tokens for tokens, _ in calls),
+    )
+    told = estimate(make_pipeline(), plan, tenant="acme", config=config, now_ms=NOW_MS)
+    price = price_at(config.prices.periods(POOLS["mini"]), NOW_MS)
+    tariff = None if price is None else price.tariff(Lane.REALTIME)
+    assert tariff is not None
+    assert told.worst_cost_nano_usd is not None
+    costs = [
+        cost_nano_usd(tariff, Tokens(fresh_input=0, cache_write=tokens, output=output)) for tokens, output in calls
+    ]
+    assert sum(costs) <= told.worst_cost_nano_usd + len(calls)  # half a nano-USD of rounding for each
+
+
+def test_a_price_that_rises_before_the_end_is_the_worst() -> None:
+    """P4: expected is what holds now."""
+    dated = [
+        {"input_usd_per_million": 1, "output_usd_per_million": 10, "valid_to": "2026-11-30"},
+        {"input_usd_per_million": 2, "output_usd_per_million": 20, "valid_from": "2026-12-01"},
+    ]
+    config = make_config(prices={"model-mini": dated})
+    # NOW_MS is 00:53 on 2026-11-30; 1,000 calls of 2 s in 10 slots take 200 s, of 1,000 s nearly 28 h
+    quick = estimate(make_pipeline(), PLAN, tenant="acme", config=config, now_ms=NOW_MS)
+    assert quick.worst_cost_nano_usd == quick.expected_cost_nano_usd == 1_300_000_000
+    slow = estimate(make_pipeline(), PLAN, tenant="acme", config=config, now_ms=NOW_MS, call_s=1_000.0)
+    assert (slow.expected_cost_nano_usd, slow.worst_cost_nano_usd) == (1_300_000_000, 2_600_000_000)
+    ended = make_config(prices={"model-mini": dated[:1]})
+    gone = estimate(make_pipeline(), PLAN, tenant="acme", config=ended, now_ms=NOW_MS, call_s=1_000.0)
+    assert (gone.expected_cost_nano_usd, gone.worst_cost_nano_usd) == (1_300_000_000, None)

@@ -32,7 +32,10 @@ def test_a_survey_agrees_with_the_plan(stage: Stage, limit: int | None) -> None:
     totals, problems = survey(stage.blobs, job.input, transform)
     sealed = stage.plan(job)
     assert totals == PlanTotals(
-        items=sealed.planned, refused_rows=sealed.refused_rows, input_tokens=sealed.input_tokens
+        items=sealed.planned,
+        refused_rows=sealed.refused_rows,
+        input_tokens=sealed.input_tokens,
+        longest_input_tokens=stage.row(job).longest_input_tokens,
     )
     assert [problem.place for problem in problems] == ["line 2501"] * sealed.refused_rows
 

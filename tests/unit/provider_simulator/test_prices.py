@@ -37,6 +37,14 @@ BOOK = price_book({"odd": ModelPrice(input=Decimal("0.0005"), output=Decimal("0.
         ("claude-haiku-5-5", Usage(prompt_tokens=100_000, completion_tokens=1), "default", 100_000 * 100 + 500),
         ("claude-haiku-5-5", Usage(prompt_tokens=100_001, completion_tokens=1), "default", (100_001 * 100 + 500) * 5),
         ("gpt-6-sol", Usage(prompt_tokens=272_001, completion_tokens=2), "default", 272_001 * 4000 + 2 * 15_000),
+        ("gpt-6-luna", Usage(prompt_tokens=272_001, completion_tokens=2), "batch", 272_001 * 100 + 2 * 375),
+        # a batch has no discount on what is cached
+        (
+            "gpt-4.1-mini",
+            Usage(prompt_tokens=10, completion_tokens=1, cached_tokens=6),
+            "batch",
+            4 * 200 + 6 * 100 + 800,
+        ),
         # 0.5 nano-USD a token: half is rounded up, once, on the sum
         ("odd", Usage(prompt_tokens=1, completion_tokens=0), "default", 1),
         ("odd", Usage(prompt_tokens=1, completion_tokens=1), "default", 2),
