@@ -38,6 +38,7 @@ class Delivery:
                 send.append(replace(stored, late=True))
         send.extend(self._strays(part.now_ms))
         self._undelivered.forget(repeats)
+        self._undelivered.settle(part.now_ms)
         for (state, kind, pool), number in Counter(map(_labels, send)).items():
             metrics.count("attempts", number, state=state, failure_class=kind, pool=pool)
         _alarm_unknown_costs(send)

@@ -48,7 +48,7 @@ class Outbox:
         self._folder = folder
         self._db = _open(folder)
         self._lock = threading.Lock()
-        self._unforgotten: set[str] = set()
+        self._owed: dict[str, int | None] = {}  #: what a full disk kept: as a mark of this partition, None as nothing
         self._durable, self._lazy = WriteOptions(), WriteOptions()
         self._durable.sync = True
         self.problem: str | None = None  #: why the last write failed; None when it went well
@@ -69,30 +69,32 @@ class Outbox:
         self._write(batch, self._durable)
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Delete marks and answers of attempts whose publication is committed. A crash may bring some of them back.
-
-        What a full disk does not let go of is deleted with the next keys.
-        """
-        self._unforgotten.update(keys)
-        batch = WriteBatch(raw_mode=True)
-        for key in self._unforgotten:
-            batch.delete(_MARK + key.encode())
-            batch.delete(_ANSWER + key.encode())
-        with suppress(Unavailable):
-            self._write(batch, self._lazy)
-            self._unforgotten.clear()
+        """Delete marks and answers of attempts whose publication is committed. A crash may bring some of them back."""
+        self._owed.update(dict.fromkeys(keys))
+        self.settle()
 
     def leave_marks(self, marks: Mapping[str, int]) -> None:
-        """Delete the answers of these attempts (key → partition), and keep that they were sent.
+        """Delete the answers of these attempts (key → partition), and keep that they were sent."""
+        self._owed.update(marks)
+        self.settle()
 
-        A full disk keeps the answers as well: a restart publishes them once more.
-        """
+    @property
+    def owes(self) -> bool:
+        """Whether the disk kept what was to be deleted: a restart would publish it once more."""
+        return bool(self._owed)
+
+    def settle(self) -> None:
+        """Delete what is to be deleted, if the disk lets it go."""
         batch = WriteBatch(raw_mode=True)
-        for key, partition in marks.items():
-            batch.put(_MARK + key.encode(), str(partition).encode())
+        for key, partition in self._owed.items():
             batch.delete(_ANSWER + key.encode())
+            if partition is None:
+                batch.delete(_MARK + key.encode())
+            else:
+                batch.put(_MARK + key.encode(), str(partition).encode())
         with suppress(Unavailable):
             self._write(batch, self._lazy)
+            self._owed.clear()
 
     def marks(self) -> dict[str, int]:
         """Attempts that were about to be sent and have no answer, with their partitions."""

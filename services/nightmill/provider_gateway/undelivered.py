@@ -11,6 +11,7 @@ from nightmill.provider_gateway.outbox import Landed, Outbox
 
 #: an answer whose partition is nowhere to be seen waits so long for it to open here
 STRAY_GRACE_MS = 30_000
+_SETTLE_EVERY_MS = 1_000
 
 
 class Undelivered:
@@ -20,6 +21,7 @@ class Undelivered:
         self._outbox = outbox
         self._marked = outbox.marks()  #: sent, as far as anybody knows, by an earlier life of this process
         self._landed = {landed.key: landed for landed in outbox.answers()}
+        self._settled_at_ms = 0
         self._strays: dict[str, int | None] = dict.fromkeys(self._landed)  #: since when their partition is missed
 
     @property
@@ -93,6 +95,12 @@ class Undelivered:
             self._strays.pop(key, None)
         if known:
             self._outbox.forget(known)
+
+    def settle(self, now_ms: int) -> None:
+        """Once a second: what a full disk kept is deleted when there is space, though no other answer may come."""
+        if self._outbox.owes and not 0 <= now_ms - self._settled_at_ms < _SETTLE_EVERY_MS:
+            self._settled_at_ms = now_ms
+            self._outbox.settle()
 
     def close(self) -> None:
         self._outbox.close()
