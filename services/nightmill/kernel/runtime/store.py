@@ -268,6 +268,6 @@ def _options() -> Options:
     options.set_max_total_wal_size(64 << 20)
     # every plan asks for a row that is not there for the most part: without a filter that reads a block of each file
     blocks = BlockBasedOptions()
-    blocks.set_bloom_filter(10.0, False)
+    blocks.set_bloom_filter(10, block_based=False)
     options.set_block_based_table_factory(blocks)
     return options
