@@ -63,7 +63,7 @@ def line(simulator: Simulator, tmp_path: Path) -> Iterator[Line]:
         "key": {"file": str(key)},
         "limits": {"slots": 8},
         "context_tokens": 4000,
-        "call_deadline": "5s",
+        "call_deadline": "30s",
     }
     config = {
         "pools": {name: {**common, **pool} for name, pool in POOLS.items()},
@@ -134,6 +134,17 @@ def test_a_rate_limit_pauses_the_pool_until_the_providers_time(
     first, second, *rest = simulator.attempts(refused=True)
     assert (first["status"], len(rest)) == (429, 19)
     assert second["started_at_ms"] - first["ended_at_ms"] >= least_ms
+    assert notice.totals.retries == 0
+
+
+def test_a_rate_limit_lets_in_no_more_than_was_on_its_way(line: Line, simulator: Simulator) -> None:
+    """E9: with eight slots, seven other calls may have left before the refusal came back; nothing follows them."""
+    give(simulator, {"kind": "rate_limited", "first": 8, "retry_after_s": 2})
+    notice = finish(line, line.submit(pipeline("openai"), documents(40)))
+    assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 40)
+    first, *others = simulator.attempts(refused=True)
+    early = [row for row in others if row["started_at_ms"] < first["ended_at_ms"] + 2_000]
+    assert len(early) <= 7
     assert notice.totals.retries == 0
 
 
@@ -230,6 +241,19 @@ def test_an_answer_that_is_cut_or_no_json_is_asked_for_once_more(line: Line, sim
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 10)
     assert notice.totals.repairs == 4
     assert simulator.ledger()["billed"]["calls"] == 14
+
+
+@pytest.mark.parametrize("pool", ["openai", "anthropic"])
+def test_web_pages_in_a_row_stop_the_pool(line: Line, simulator: Simulator, pool: str) -> None:
+    """Row 28: a proxy or a wrong address answers with pages for everything: told, and no item is given up for it."""
+    give(simulator, {"kind": "html", "status": 200})
+    job = line.submit(pipeline(pool), documents(30))
+    line.run_until(lambda: any(stall.pool == pool for stall in line.told(StallReported, "stall-reported")))
+    for _ in range(100):
+        line.step()
+    assert "web pages" in (line.told(StallReported, "stall-reported")[-1].reason or "")
+    assert line.told(ItemSettled, "item-settled") == []
+    assert line.completions(job) == []
 
 
 def test_what_a_version_removed_is_refused_before_anything_is_spent(line: Line, simulator: Simulator) -> None:

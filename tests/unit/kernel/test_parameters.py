@@ -50,7 +50,7 @@ def test_what_is_sent(asked: ModelPolicy, of: Pool, sent: dict[str, Any]) -> Non
         (policy(temperature=1.5), OLD, "parameter_out_of_range", "Anthropic takes 1 at most"),
         (policy(seed=0), RESPONSES, "parameter_unknown", "Responses API"),
         (policy(max_output_tokens=8), RESPONSES, "parameter_out_of_range", "16 at least"),
-        (policy(temperature=1), REASONING, "parameter_refused", "pools.yaml"),
+        (policy(temperature=1), REASONING, "parameter_not_taken", "pools.yaml"),
     ],
 )
 def test_what_keeps_a_job_from_starting(asked: ModelPolicy, of: Pool, rule: str, words: str) -> None:

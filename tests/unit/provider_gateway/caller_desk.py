@@ -41,7 +41,7 @@ class Desk:
     def permit(self, slots: int = 8, for_ms: int = 60_000) -> None:
         self.caller.permit({LANE: Permit(slots=slots, until_ms=clock_ms() + for_ms)})
 
-    def calls(self, base_url: str, rows: int = 1, *, deadline_s: float = 5.0, **pool: Any) -> list[Call]:
+    def calls(self, base_url: str, rows: int = 1, *, deadline_s: float = 30.0, **pool: Any) -> list[Call]:
         shard = make_shard(self.documents, range(rows))
         access = make_access(base_url, call_deadline=deadline_s, **pool)
         renderer = Renderer(self.documents.blobs)
@@ -55,7 +55,7 @@ class Desk:
             time.sleep(0.005)
         return found
 
-    def call(self, base_url: str, *, deadline_s: float = 5.0, **pool: Any) -> AttemptAnswered:
+    def call(self, base_url: str, *, deadline_s: float = 30.0, **pool: Any) -> AttemptAnswered:
         self.caller.start(self.calls(base_url, deadline_s=deadline_s, **pool))
         return self.results()[0].answered
 

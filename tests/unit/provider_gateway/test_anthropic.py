@@ -137,6 +137,8 @@ def test_a_limit_waits_as_long_as_the_provider_says() -> None:
         "anthropic_ratelimit_requests_reset": "2026-11-30T00:54:20Z",
     }
     assert limited(retry_after="7", **reset) == 7_000
+    assert limited(**reset) == 60_000
+    assert limited(**{**reset, "anthropic_ratelimit_requests_remaining": "1"}) is None
 
 
 def test_messages_that_name_a_field_tell_it() -> None:

@@ -40,7 +40,7 @@ def untaken(pool: Pool) -> dict[str, Unfit]:
     elif pool.api == "responses":
         found["seed"] = Unfit("parameter_unknown", "OpenAI's Responses API has no such parameter")
     for name in pool.refuses:
-        found[name] = Unfit("parameter_refused", "pools.yaml says that the model refuses it")
+        found[name] = Unfit("parameter_not_taken", "pools.yaml says that the model refuses it")
     return found
 
 

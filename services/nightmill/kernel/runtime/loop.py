@@ -8,6 +8,7 @@ of all owned partitions under the group's generation, ticks included, so that wh
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +55,14 @@ class Loop:
         self._pace = pace or Pace()
         inputs = [c for c in CHANNELS if service.name in c.consumers]
         self._outbound = Outbound(service.name, log_.partitions)
-        self._suspect = Suspect(state_dir / "handling")
-        self._handling = Handling(service, inputs, self._suspect)
-        self._views = Views(log_, viewed_by(service.name), clock_s)
-        service.attach_views(self._views.by_message)
-        self._session = log_.session(service.name, instance, [c.name for c in inputs])
+        with ExitStack() as opened:
+            self._suspect = Suspect(state_dir / "handling")
+            opened.callback(self._suspect.close)
+            self._handling = Handling(service, inputs, self._suspect)
+            self._views = Views(log_, viewed_by(service.name), clock_s)
+            service.attach_views(self._views.by_message)
+            self._session = log_.session(service.name, instance, [c.name for c in inputs])
+            opened.pop_all()  # a broker that is away at the start leaves no file open
         self._owned = Ownership(service, log_, inputs, state_dir, clock_s)
         self._open = Transaction()
         self._committed_ms = 0

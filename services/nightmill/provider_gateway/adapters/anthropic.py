@@ -82,7 +82,7 @@ _PLACE = re.compile(r"^([a-z_]+(?:\.[a-z0-9_]+)*): ")
 
 
 def _reset_ms(dimension: str | None, headers: Mapping[str, str], now_ms: int) -> int | None:
-    """When every exhausted dimension has room again. `retry-after` says it better, and is there on most."""
+    """When every exhausted dimension is full again. `retry-after` says when there is room, and is there on most."""
     if "retry-after" in headers:
         return None
     waits = [

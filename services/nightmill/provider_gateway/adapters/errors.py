@@ -51,20 +51,19 @@ NO_ERROR = ErrorBody()
 
 def failure_of_status(response: Response, words: Words, now_ms: int) -> Failure:
     """The failure of a response whose status is not 200."""
-    hinted = retry_after_ms(response.headers, now_ms=now_ms) is not None
-    fallback = signal_of_status(response.status, html=is_html(response), hinted=hinted)
     document = strict_json(response.body)
-    if response.status < 400 or isinstance(document, Signal):
-        return failure_of_error(NO_ERROR, response, words, now_ms, fallback)
-    return failure_of_error(error_body(document), response, words, now_ms, fallback)
+    readable = response.status >= 400 and not isinstance(document, Signal)
+    error = error_body(document) if readable else NO_ERROR
+    hinted = _wait_ms(error, response, words, now_ms) is not None
+    fallback = signal_of_status(response.status, html=is_html(response), hinted=hinted)
+    return failure_of_error(error, response, words, now_ms, fallback)
 
 
 def failure_of_error(error: ErrorBody, response: Response, words: Words, now_ms: int, fallback: Signal) -> Failure:
     """The failure that an error body names, or `fallback`."""
     signal = _recognised(error, words) or fallback
-    wait = retry_after_ms(response.headers, now_ms=now_ms)
-    if signal is Signal.RATE_LIMITED:
-        wait = longest_ms(wait, words.reset_ms(error.type, response.headers, now_ms))
+    limited = signal is Signal.RATE_LIMITED
+    hint = retry_after_ms(response.headers, now_ms=now_ms)
     # a day on which a spend limit ends is for people: the pool is tried out all the while, it may be raised today
     ends = _ENDS.search(error.message) if signal is Signal.BILLING else None
     return failure(
@@ -73,8 +72,14 @@ def failure_of_error(error: ErrorBody, response: Response, words: Words, now_ms:
         code=error.code or error.type,
         param=error.param or words.param_of(error.message),
         detail=None if ends is None else f"until {ends[1]}",
-        retry_after_ms=wait,
+        retry_after_ms=_wait_ms(error, response, words, now_ms) if limited else hint,
     )
+
+
+def _wait_ms(error: ErrorBody, response: Response, words: Words, now_ms: int) -> int | None:
+    """When the provider says that there is room again: the later of its hint and of its reset header."""
+    hint = retry_after_ms(response.headers, now_ms=now_ms)
+    return longest_ms(hint, words.reset_ms(error.type, response.headers, now_ms))
 
 
 def error_body(document: Any) -> ErrorBody:
