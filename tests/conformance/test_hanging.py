@@ -28,7 +28,7 @@ GROUP = "readers"
 
 @pytest.fixture
 def producers(broker: OwnBroker, tmp_path: Path) -> dict[str, Producer]:
-    """One has committed to `kept`, one has aborted in `dropped`, the third is unknown; all that they did is open."""
+    """One committed to `kept`, one aborted in `dropped` after a commit, the third is unknown; what they did is open."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic(name, 1) for name in TOPICS]).values():
         future.result()
@@ -38,6 +38,9 @@ def producers(broker: OwnBroker, tmp_path: Path) -> dict[str, Producer]:
     found["kept"].send_offsets_to_transaction([place], consumer.consumer_group_metadata(), _PATIENCE_S)
     consumer.close()
     found["kept"].commit_transaction(_PATIENCE_S)
+    # its record is older than the end of the transaction before, which was committed
+    found["dropped"].commit_transaction(_PATIENCE_S)
+    write(found["dropped"], "dropped", b"again")
     found["dropped"].abort_transaction(_PATIENCE_S)
     # the end of a transaction is in the logs some time after the client knows of it
     until(lambda: len(open_in(broker)) == 1 or None)
@@ -54,10 +57,15 @@ def begun(address: str, name: str) -> Producer:
     """A producer with an open transaction that has one record in the topic `name`."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": name, "log_level": 2})
     producer.init_transactions(_PATIENCE_S)
-    producer.begin_transaction()
-    producer.produce(name, name.encode(), partition=0)
-    producer.flush(_PATIENCE_S)
+    write(producer, name, name.encode())
     return producer
+
+
+def write(producer: Producer, topic: str, value: bytes) -> None:
+    """The beginning of a transaction, on the broker."""
+    producer.begin_transaction()
+    producer.produce(topic, value, partition=0)
+    producer.flush(_PATIENCE_S)
 
 
 def cut(data: Path, *patterns: str) -> None:
@@ -129,7 +137,7 @@ def test_hanging_transactions_get_the_end_that_their_coordinator_decided(
     assert len(ended) == len(everything)
     assert {topic: committed_records(broker, topic) for topic in TOPICS} == {
         "kept": [b"kept"],
-        "dropped": [],
+        "dropped": [b"dropped"],
         "orphaned": [],
     }
     assert position(broker) == 1

@@ -49,10 +49,14 @@ def submitted_at_ms(job: str) -> int:
     Raises `ForeignId`.
     """
     stamp = _STAMP.match(job.removeprefix(f"{dataset_of(job)}.")) if job.count(".") > 1 else None
-    if stamp is None:
-        raise ForeignId(f"job id {job!r} does not hold its time as tenant.pipeline.YYYYMMDD-HHMMSS-suffix")
-    year, month, day, hour, minute, second = (int(part) for part in stamp.groups())
-    return timegm((year, month, day, hour, minute, second)) * 1000
+    try:
+        if stamp is None:
+            raise ValueError("there is no time in it")
+        year, month, day, hour, minute, second = (int(part) for part in stamp.groups())
+        return timegm((year, month, day, hour, minute, second)) * 1000
+    except ValueError as error:  # also of a thirteenth month
+        text = f"job id {job!r} does not hold its time as tenant.pipeline.YYYYMMDD-HHMMSS-suffix: {error}"
+        raise ForeignId(text) from error
 
 
 def batch_row(event: BatchSealed) -> Row:

@@ -81,7 +81,7 @@ class HttpCaller:
         clock_ms: Callable[[], int],
     ) -> None:
         """`authorizations`: value of the Authorization header by pool; a pool without one needs none."""
-        self._clock_ms, self._authorizations = clock_ms, authorizations
+        self._outbox, self._clock_ms, self._authorizations = outbox, clock_ms, authorizations
         self._slots = Slots()
         self._completed: deque[CallResult] = deque()
         self._died: BaseException | None = None
@@ -163,12 +163,19 @@ class HttpCaller:
 
     def _send(self, marked: Sequence[Call]) -> None:
         now_ms = self._clock_ms()
+        late = []
         for call in marked:
             if self._slots.may_send(call, now_ms) and not self._closing:
                 self._spawn(self._call(call))
             else:
-                # the disk took longer than the permit lasted: its mark stays, it is written again before the send
-                self._slots.put_back(call)
+                late.append(call)
+        for call in reversed(late):
+            # the disk took longer than the permit lasted: its mark stays, it is written again before the send
+            self._slots.put_back(call)
+        if late and self._closing:
+            self._outbox.forget([call.order.key for call in late])  # surely not sent: the next start sends them
+        elif late:
+            self._pump()  # a permit that came just before they were put back has woken nobody for them
 
     async def _call(self, call: Call) -> None:
         started_ms = self._clock_ms()

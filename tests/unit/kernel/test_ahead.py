@@ -31,6 +31,16 @@ def test_a_flood_of_one_topic_does_not_keep_another_waiting() -> None:
     assert Counter(r.place for r in taken) == {PLANS: 97, JUDGEMENTS: 3}
 
 
+def test_one_by_one_every_place_has_its_turn() -> None:
+    """P3, E9: while the loop looks for the record whose outcome the log refused, one place may never run dry."""
+    waiting = ahead(*[PLANS] * 5, *[Place("item-planned", 1)] * 9, JUDGEMENTS)
+    seen: Counter[Place] = Counter()
+    for offset in range(1, 7):
+        seen.update(record.place for record in waiting.take(1))
+        waiting.add(record(JUDGEMENTS, offset))
+    assert seen == {PLANS: 2, Place("item-planned", 1): 2, JUDGEMENTS: 2}
+
+
 @given(
     st.lists(st.sampled_from([Place(t, n) for t in "abc" for n in (0, 1)]), max_size=60),
     st.lists(st.integers(1, 9), min_size=60, max_size=60),

@@ -159,6 +159,12 @@ def test_an_id_of_another_make_is_named(job: str) -> None:
         items(events.settled("a", 0, job_id=job))
 
 
+def test_a_job_of_the_thirteenth_month_is_a_fault_of_its_record() -> None:
+    """E9: the record is refused; it does not end the process at every flush."""
+    (record,) = encoded([events.settled("a", 0, job_id="acme.tickets.20261329-120000-a")])
+    assert "month must be in 1..12" in (columns.fault(tables.ITEMS, record) or "")
+
+
 @given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), min_size=1, max_size=20))
 def test_a_record_gives_the_same_row_in_any_company(told: list[tuple[int, bool]]) -> None:
     """O1, P4: the same event meets itself, whatever is read with it."""

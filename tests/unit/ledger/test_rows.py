@@ -19,6 +19,10 @@ ALL: list[tuple[Table, Any]] = [
 ]
 
 
+#: shaped as a job's, of the thirteenth month
+NO_DATE = "acme.tickets.20261329-120000-a"
+
+
 def by_name(table: Table, row: Any) -> dict[str, Any]:
     return dict(zip(table.names, row, strict=True))
 
@@ -45,7 +49,9 @@ def test_the_time_of_a_job_is_read_from_its_id() -> None:
     assert {by_name(table, row).get("submitted_at", events.NOON_MS) for table, row in ALL} == {events.NOON_MS}
 
 
-@pytest.mark.parametrize("job", ["", "acme", "acme.tickets", "acme.tickets.yesterday", "acme.tickets.20261129-1200-a"])
+@pytest.mark.parametrize(
+    "job", ["", "acme", "acme.tickets", "acme.tickets.yesterday", "acme.tickets.20261129-1200-a", NO_DATE]
+)
 def test_an_id_of_another_make_is_named(job: str) -> None:
     with pytest.raises(rows.ForeignId, match="id "):
         rows.batch_row(events.sealed(job_id=job))

@@ -15,8 +15,9 @@ from kit.simulator import Simulator
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.runtime.service import Unavailable
+from nightmill.provider_gateway.caller import Permit
 from nightmill.provider_gateway.failures import Signal
-from nightmill.provider_gateway.http import MAX_BODY_BYTES
+from nightmill.provider_gateway.http import MAX_BODY_BYTES, HttpCaller
 from unit.provider_gateway.caller_desk import LANE, Desk, failure_of
 from unit.provider_gateway.raw_provider import RawProvider, http_response
 from unit.provider_gateway.stage import completion
@@ -189,6 +190,19 @@ def test_nothing_starts_without_a_permit_or_after_its_end(desk: Desk) -> None:
         assert provider.ledger()["received"]["calls"] == 0
 
 
+def test_a_call_that_was_late_for_a_permit_is_sent_under_the_next(desk: Desk) -> None:
+    """P3: the permit was over when the mark was durable, and renewed before the call was put back."""
+    times_ms = iter([0, 1])  # the call is taken; its mark is durable; from then on the new permit holds
+    caller = HttpCaller(desk.outbox, put_blob=desk.put, authorizations={}, clock_ms=lambda: next(times_ms, 0))
+    caller.permit({LANE: Permit(slots=1, until_ms=1)})
+    with RawProvider([http_response(WHOLE)]) as provider:
+        caller.start(desk.calls(provider.base_url))
+        while not (ended := caller.completed()):
+            time.sleep(0.005)
+    assert [result.answered.state for result in ended] == [AttemptState.ANSWERED]
+    caller.close()
+
+
 def test_a_lane_closes_itself_on_a_rate_limit(desk: Desk) -> None:
     """E9: the poll thread may be away; what waits behind a 429 is not sent into it."""
     with Simulator({"faults": [{"kind": "rate_limited", "retry_after_s": 2}]}) as provider:
@@ -240,6 +254,16 @@ def test_close_lets_calls_in_flight_land(tmp_path: Path) -> None:
     assert [landed.key for landed in desk.outbox.answers()] == [quick[0].order.key]
     assert list(desk.outbox.marks()) == [slow[0].order.key]
     desk.outbox.close()
+
+
+def test_an_orderly_stop_leaves_no_mark_of_a_call_that_was_not_sent(tmp_path: Path) -> None:
+    """E2, M2: the next start sends it, where a mark would make its outcome and cost unknown."""
+    stopped = Desk(tmp_path)
+    with RawProvider([http_response(WHOLE)]) as provider:
+        stopped.caller.start(stopped.calls(provider.base_url, rows=6))
+        stopped.caller.close()
+    assert stopped.outbox.marks() == {}
+    stopped.outbox.close()
 
 
 def test_an_answer_that_comes_during_an_orderly_stop_lands(tmp_path: Path) -> None:

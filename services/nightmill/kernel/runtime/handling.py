@@ -43,8 +43,8 @@ class Handling:
         try:
             if reason := self._suspect.verdict(record):
                 raise ContractViolation(reason)
-            message = self._readers[topic](record.value)
             self._suspect.handling(record)
+            message = self._readers[topic](record.value)
             outcome: Decision | Wait = self._handlers[topic](message, part)
         except Unavailable as error:
             log.warning("waiting", extra={"action": "waiting", "topic": topic, "reason": str(error)})

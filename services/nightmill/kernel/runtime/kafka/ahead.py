@@ -5,7 +5,7 @@ every judgement, and the line would run dry behind them. Here topics take turns.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from nightmill.kernel.runtime.log import Place, Record
 
@@ -19,6 +19,7 @@ class ReadAhead:
         self._queues: dict[Place, deque[Record]] = {}
         self._bytes: Counter[Place] = Counter()
         self._paused: set[Place] = set()
+        self._turn = 0  #: where to go on when there is not one for each place
 
     @property
     def is_full(self) -> bool:
@@ -40,18 +41,18 @@ class ReadAhead:
         for place, queue in self._queues.items():
             if queue and place not in self._paused:
                 topics.setdefault(place.topic, []).append(queue)
-        taken: list[Record] = []
-        fewest_first = sorted(topics.values(), key=lambda queues: sum(map(len, queues)))
-        for position, queues in enumerate(fewest_first):
-            share = -(-(limit - len(taken)) // (len(fewest_first) - position))
-            for turn, queue in enumerate(sorted(queues, key=len)):
-                part = -(-share // (len(queues) - turn))
-                some = [queue.popleft() for _ in range(min(part, len(queue)))]
-                share -= len(some)
-                taken += some
+        if limit < sum(map(len, topics.values())):
+            taken = self._by_turns([queue for queues in topics.values() for queue in queues], limit)
+        else:
+            taken = _shared(topics, limit)
         for record in taken:
             self._bytes[record.place] -= _size(record)
         return taken
+
+    def _by_turns(self, queues: list[deque[Record]], limit: int) -> list[Record]:
+        """Fewer than there are places, as while the loop looks for a record one by one: nobody waits for ever."""
+        begin, self._turn = self._turn, self._turn + limit
+        return [queues[turn % len(queues)].popleft() for turn in range(begin, begin + limit)]
 
     def pause(self, place: Place) -> None:
         self._paused.add(place)
@@ -72,6 +73,19 @@ class ReadAhead:
     def clear(self) -> None:
         """Nothing is owned, nothing is paused."""
         self._queues, self._bytes, self._paused = {}, Counter(), set()
+
+
+def _shared(topics: Mapping[str, list[deque[Record]]], limit: int) -> list[Record]:
+    taken: list[Record] = []
+    fewest_first = sorted(topics.values(), key=lambda queues: sum(map(len, queues)))
+    for position, queues in enumerate(fewest_first):
+        share = -(-(limit - len(taken)) // (len(fewest_first) - position))
+        for turn, queue in enumerate(sorted(queues, key=len)):
+            part = -(-share // (len(queues) - turn))
+            some = [queue.popleft() for _ in range(min(part, len(queue)))]
+            share -= len(some)
+            taken += some
+    return taken
 
 
 def _size(record: Record) -> int:

@@ -14,11 +14,12 @@ For a broker that is a cluster of its own (`requests.py`).
 """
 
 import logging
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nightmill.kernel.runtime.kafka.reader import KafkaReader
-from nightmill.kernel.runtime.kafka.requests import CoordinatedTransaction, Node, OpenTransaction, Refused
+from nightmill.kernel.runtime.kafka.requests import Answer, CoordinatedTransaction, Node, OpenTransaction, Refused
 from nightmill.kernel.runtime.log import Place
 
 log = logging.getLogger(__name__)
@@ -27,22 +28,23 @@ log = logging.getLogger(__name__)
 OLD_MS = 15_000
 _FENCE_TIMEOUT_MS = 10_000
 _COORDINATOR_LOG = "__transaction_state"
-#: in a record of the coordinator's log: version, producer id, producer epoch, timeout, status (all its versions)
-_EPOCH, _STATUS = slice(10, 12), 16
-_PRODUCER = slice(2, 10)
-_COMMITTED = frozenset({2, 4})  #: statuses PrepareCommit and CompleteCommit
-_ABORTED = frozenset({3, 5})  #: PrepareAbort and CompleteAbort
+#: in a record of the coordinator's log: version, producer id and epoch, timeout, status, places (all its versions)
+_VERSION, _PRODUCER, _EPOCH, _STATUS = slice(2), slice(2, 10), slice(10, 12), 16
+_FLEXIBLE = 1  #: the first version whose places are in the compact form
+#: Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort → decision
+_STATUSES: Mapping[int, bool | None] = {1: None, 2: True, 3: False, 4: True, 5: False}
 _POLL_S = 1.0
 _BATCH = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    """How a transaction ended, as its coordinator wrote it down."""
+class Note:
+    """What a coordinator wrote down of a transaction."""
 
     producer_id: int
     producer_epoch: int
-    commit: bool
+    commit: bool | None  #: None: it was not decided yet
+    places: frozenset[tuple[str, int]]  #: none where all of them had been ended
     at_ms: int
 
 
@@ -66,10 +68,13 @@ def end_hanging(bootstrap: str, now_ms: int) -> list[OpenTransaction]:
         still = set(node.open_transactions(partitions)) & set(hanging)
         if not still:
             return []
-        decisions = _decisions(bootstrap, partitions.get(_COORDINATOR_LOG, ()), {each.producer_id for each in still})
-        for each in still:
-            _end(node, each, commit=committed(each, decisions))
-    return sorted(still, key=lambda each: (each.topic, each.partition, each.first_offset))
+        producer_ids = {each.producer_id for each in still}
+        notes = _notes(bootstrap, partitions.get(_COORDINATOR_LOG, ()), producer_ids)
+        # a coordinator that had not begun to read its log when it was asked said nothing; by now it has, or refuses
+        ended = hanging_among(still, node.coordinated(producer_ids))
+        for each in ended:
+            _end(node, each, commit=committed(each, notes))
+    return sorted(ended, key=lambda each: (each.topic, each.partition, each.first_offset))
 
 
 def hanging_among(
@@ -89,38 +94,52 @@ def is_current(transaction: OpenTransaction, known: Mapping[int, CoordinatedTran
     return coordinated is not None and coordinated.producer_epoch == transaction.producer_epoch
 
 
-def committed(transaction: OpenTransaction, decisions: Iterable[Decided]) -> bool:
-    """Whether the coordinator decided, after the transaction's last record, to commit it. Without a trace: aborted.
+def committed(transaction: OpenTransaction, notes: Iterable[Note]) -> bool:
+    """Whether the coordinator decided to commit it; `notes` in the order of the log. Without a trace: aborted.
 
+    The last transaction of that producer in that place is meant, for the end of a later one would have ended this one
+    too. Times do not tell: a producer has its next records made before the end of its last transaction is noted.
     A decision stands under the transaction's epoch, or the next one when the coordinator fenced its producer.
     """
     epochs = (transaction.producer_epoch, transaction.producer_epoch + 1)
-    later = (
-        each
-        for each in decisions
-        if each.producer_id == transaction.producer_id
-        and each.producer_epoch in epochs
-        and each.at_ms >= transaction.last_at_ms
-    )
-    first = min(later, key=lambda each: each.at_ms, default=None)
-    return first is not None and first.commit
+    ours = [each for each in notes if each.producer_id == transaction.producer_id and each.producer_epoch in epochs]
+    here = [each for each in ours if (transaction.topic, transaction.partition) in each.places]
+    if not here and ours and not ours[0].places and ours[0].at_ms >= transaction.last_at_ms:
+        # the log was compacted: the decision itself is gone, and what is left says that it is carried out
+        here = ours[:1]
+    return bool(here and here[-1].commit)
 
 
-def decided(value: bytes | None, at_ms: int) -> Decided | None:
-    """The decision in a record of the coordinator's log, if it is one."""
-    if value is None or len(value) <= _STATUS or value[_STATUS] not in _COMMITTED | _ABORTED:
+def noted(value: bytes | None, at_ms: int) -> Note | None:
+    """The note in a record of the coordinator's log, if it is one. Raises `Refused` when its form is not known."""
+    if value is None or len(value) <= _STATUS or value[_STATUS] not in _STATUSES:
         return None
-    return Decided(
+    try:
+        places = _places(Answer(value[_STATUS + 1 :]), flexible=int.from_bytes(value[_VERSION]) >= _FLEXIBLE)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise Refused(f"the coordinator's log can not be read: {error}") from error
+    return Note(
         producer_id=int.from_bytes(value[_PRODUCER], signed=True),
         producer_epoch=int.from_bytes(value[_EPOCH], signed=True),
-        commit=value[_STATUS] in _COMMITTED,
+        commit=_STATUSES[value[_STATUS]],
+        places=places,
         at_ms=at_ms,
     )
 
 
-def _decisions(bootstrap: str, numbers: Iterable[int], producer_ids: set[int]) -> list[Decided]:
-    """All of these producers; the coordinator's log is compacted, and small."""
-    found: list[Decided] = []
+def _places(fields: Answer, *, flexible: bool) -> frozenset[tuple[str, int]]:
+    found: set[tuple[str, int]] = set()
+    for _ in range(fields.count() if flexible else fields.take("i")):
+        topic = fields.text() if flexible else fields.old_text()
+        found |= {(topic, fields.take("i")) for _ in range(fields.count() if flexible else fields.take("i"))}
+        if flexible:
+            fields.skip_tags()
+    return frozenset(found)
+
+
+def _notes(bootstrap: str, numbers: Iterable[int], producer_ids: set[int]) -> list[Note]:
+    """All of these producers, in the order of the log, which is compacted, and small."""
+    found: list[Note] = []
     reader = KafkaReader({"bootstrap.servers": bootstrap, "log_level": 2}, "")
     try:
         ends = {place: reader.end(place) for place in (Place(_COORDINATOR_LOG, number) for number in numbers)}
@@ -128,9 +147,9 @@ def _decisions(bootstrap: str, numbers: Iterable[int], producer_ids: set[int]) -
             reader.start(place, 0)
         while any(reader.position(place) < end for place, end in ends.items()):
             for record in reader.poll(_POLL_S, _BATCH):
-                decision = decided(record.value, record.timestamp_ms)
-                if decision is not None and decision.producer_id in producer_ids:
-                    found.append(decision)
+                note = noted(record.value, record.timestamp_ms)
+                if note is not None and note.producer_id in producer_ids:
+                    found.append(note)
     finally:
         reader.close()
     return found

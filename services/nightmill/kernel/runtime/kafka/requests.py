@@ -119,11 +119,11 @@ class Node:
                     number = answer.take("i")
                     _check(f"end the transaction in {topic}[{number}]", answer.take("h"))
 
-    def _ask(self, kind: int, version: int, body: bytes, *, flexible: bool = True) -> "_Answer":
+    def _ask(self, kind: int, version: int, body: bytes, *, flexible: bool = True) -> "Answer":
         head = struct.pack(f">hhih{len(_CLIENT)}s", kind, version, 1, len(_CLIENT), _CLIENT)
         message = head + (_NO_TAGS if flexible else b"") + body
         self._socket.sendall(struct.pack(">i", len(message)) + message)
-        answer = _Answer(self._receive(struct.unpack(">i", self._receive(4))[0]))
+        answer = Answer(self._receive(struct.unpack(">i", self._receive(4))[0]))
         answer.take("i")
         if flexible:
             answer.skip_tags()
@@ -139,8 +139,8 @@ class Node:
         return received
 
 
-class _Answer:
-    """Reads one answer from its beginning."""
+class Answer:
+    """Reads one answer, or something else in Kafka's form, from its beginning."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -185,14 +185,14 @@ class _Answer:
             shift += 7
 
 
-def _old_topic(answer: _Answer) -> tuple[str, list[int]]:
+def _old_topic(answer: Answer) -> tuple[str, list[int]]:
     answer.take("h")
     name = answer.old_text()
     answer.take("b")
     return name, _each(answer, lambda: _old_partition(answer))
 
 
-def _old_partition(answer: _Answer) -> int:
+def _old_partition(answer: Answer) -> int:
     answer.take("h")
     number = answer.take("i")
     answer.take("i")
@@ -201,7 +201,7 @@ def _old_partition(answer: _Answer) -> int:
     return number
 
 
-def _open(topic: str, partition: int, answer: _Answer) -> OpenTransaction:
+def _open(topic: str, partition: int, answer: Answer) -> OpenTransaction:
     producer_id, epoch, _sequence = answer.take("q"), answer.take("i"), answer.take("i")
     last_at_ms, coordinator_epoch, first = answer.take("q"), answer.take("i"), answer.take("q")
     answer.skip_tags()
@@ -216,7 +216,7 @@ def _open(topic: str, partition: int, answer: _Answer) -> OpenTransaction:
     )
 
 
-def _listed(answer: _Answer) -> str:
+def _listed(answer: Answer) -> str:
     name = answer.text()
     answer.take("q")
     answer.text()
@@ -224,7 +224,7 @@ def _listed(answer: _Answer) -> str:
     return name
 
 
-def _described(answer: _Answer) -> tuple[int, CoordinatedTransaction]:
+def _described(answer: Answer) -> tuple[int, CoordinatedTransaction]:
     error, name = answer.take("h"), answer.text()
     _check(f"describe {name}", error)
     answer.text()
@@ -240,7 +240,7 @@ def _described(answer: _Answer) -> tuple[int, CoordinatedTransaction]:
     return producer_id, CoordinatedTransaction(transactional_id=name, producer_epoch=epoch, places=frozenset(places))
 
 
-def _each(answer: _Answer, read: Callable[[], _T]) -> list[_T]:
+def _each(answer: Answer, read: Callable[[], _T]) -> list[_T]:
     return [read() for _ in range(answer.take("i"))]
 
 
