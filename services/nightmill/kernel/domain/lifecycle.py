@@ -147,6 +147,27 @@ class ShardState(StrEnum):
     DONE = "done"
 
 
+class ProviderBatchState(StrEnum):
+    """State of one submission to a provider's Batch API. Only the gateway moves it."""
+
+    INTENT = "intent"  #: what goes together is decided; nothing has been created at the provider
+    ARMED = "armed"  #: the input is there; a create may leave, until a fixed time after this
+    SUBMITTED = "submitted"  #: the provider's id is known; polled until it ends
+    ENDED = "ended"  #: in whatever way; its results are fetched and published
+    HARVESTED = "harvested"  #: every attempt has its answer; its files are removed
+    WITHDRAWN = "withdrawn"  #: it surely never ran; its attempts wait for another submission
+
+
+class ProviderBatchEvent(StrEnum):
+    """What happens to a submission."""
+
+    ARM = "arm"
+    SUBMIT = "submit"
+    END = "end"
+    HARVEST = "harvest"
+    WITHDRAW = "withdraw"
+
+
 class VerdictKind(StrEnum):
     """The validator's word on one answer."""
 
@@ -210,11 +231,23 @@ ITEM_MOVES: dict[tuple[ItemState, ItemEvent], ItemState] = {
     **{(state, _IE.CANCEL): _I.CANCELLED for state in _WAITING_ITEM},
 }
 
+_P, _PE = ProviderBatchState, ProviderBatchEvent
+
+PROVIDER_BATCH_MOVES: dict[tuple[ProviderBatchState, ProviderBatchEvent], ProviderBatchState] = {
+    (_P.INTENT, _PE.ARM): _P.ARMED,
+    (_P.ARMED, _PE.ARM): _P.ARMED,  # its time went by before the create was sent
+    (_P.ARMED, _PE.SUBMIT): _P.SUBMITTED,
+    (_P.SUBMITTED, _PE.END): _P.ENDED,
+    (_P.ENDED, _PE.HARVEST): _P.HARVESTED,
+    # nothing was created, or the provider refused the whole of it before any of it ran
+    **{(state, _PE.WITHDRAW): _P.WITHDRAWN for state in (_P.INTENT, _P.ARMED, _P.SUBMITTED)},
+}
+
 ENDED_ITEM = frozenset({_I.ACCEPTED, _I.REJECTED, _I.DEAD_LETTER})
 ENDED_BATCH = frozenset({_B.REFUSED, _B.PUBLISHED, _B.PARTIAL_FAILED, _B.CANCELLED})
 
-_State = TypeVar("_State", BatchState, ItemState)
-_Event = TypeVar("_Event", BatchEvent, ItemEvent)
+_State = TypeVar("_State", BatchState, ItemState, ProviderBatchState)
+_Event = TypeVar("_Event", BatchEvent, ItemEvent, ProviderBatchEvent)
 
 
 def advance_batch(state: BatchState, event: BatchEvent) -> BatchState:
@@ -225,6 +258,11 @@ def advance_batch(state: BatchState, event: BatchEvent) -> BatchState:
 def advance_item(state: ItemState, event: ItemEvent) -> ItemState:
     """Next state of an item. Raises `IllegalMove`."""
     return _advance(ITEM_MOVES, state, event)
+
+
+def advance_provider_batch(state: ProviderBatchState, event: ProviderBatchEvent) -> ProviderBatchState:
+    """Next state of a submission. Raises `IllegalMove`."""
+    return _advance(PROVIDER_BATCH_MOVES, state, event)
 
 
 def _advance(moves: dict[tuple[_State, _Event], _State], state: _State, event: _Event) -> _State:

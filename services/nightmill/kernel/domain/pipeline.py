@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from nightmill.kernel.domain.ids import NAME, digest
+from nightmill.kernel.domain.lifecycle import Lane
 
 _DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)$")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -148,7 +149,7 @@ class Pipeline(Frozen):
     output: JsonObject
     checks: tuple[JsonObject, ...] = ()
     model: ModelPolicy
-    lane: Literal["realtime"] = "realtime"
+    lane: Lane = Lane.REALTIME
     repair: RepairSpec = RepairSpec()
     gates: Gates = Gates()
     publish: Publish = Publish()

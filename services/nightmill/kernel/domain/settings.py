@@ -22,6 +22,14 @@ class PoolLimits(Frozen):
     slots: int = Field(gt=0)  #: calls in flight over all processes
 
 
+class BulkLimits(Frozen):
+    """What one submission to the provider's Batch API may hold, and all unfinished ones together."""
+
+    max_requests: int = Field(default=50_000, gt=0)
+    max_bytes: int = Field(default=200_000_000, gt=0)
+    enqueued_tokens: int | None = Field(default=None, gt=0)  #: input tokens of all unfinished batches of the model
+
+
 class KeySource(Frozen):
     """Where a key comes from; never the key itself."""
 
@@ -53,6 +61,7 @@ class Pool(Frozen):
     api: Literal["chat", "responses"] | None = None  #: of provider openai: chat completions unless it says responses
     anthropic_version: Literal["2023-06-01", "2026-10-21"] | None = None  #: of provider anthropic: the newest if absent
     refuses: tuple[Literal["temperature", "seed"], ...] = ()  #: parameters that the model does not take
+    bulk: BulkLimits | None = None  #: the provider has a Batch API; without it the pool has no bulk lane
 
     @model_validator(mode="after")
     def _settings_of_its_provider(self) -> "Pool":

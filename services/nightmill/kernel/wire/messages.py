@@ -1116,6 +1116,7 @@ class ItemStateRow(Struct, frozen=True, kw_only=True, gc=False):
     totals: Totals
     planned_at_ms: int
     ended_at_ms: int | None = None
+    lane: lifecycle.Lane | None = None  #: lane of the current attempt; null before the first, and where it was realtime by an older dispatcher
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1153,6 +1154,7 @@ class ItemStateRow(Struct, frozen=True, kw_only=True, gc=False):
             "totals": self.totals.to_avro(),
             "planned_at_ms": self.planned_at_ms,
             "ended_at_ms": self.ended_at_ms,
+            "lane": self.lane,
         }
 
     @classmethod
@@ -1192,6 +1194,7 @@ class ItemStateRow(Struct, frozen=True, kw_only=True, gc=False):
             totals=Totals.from_avro(d["totals"]),
             planned_at_ms=d["planned_at_ms"],
             ended_at_ms=d["ended_at_ms"],
+            lane=None if d["lane"] is None else lifecycle.Lane(d["lane"]),
         )
 
 
@@ -1534,6 +1537,109 @@ class PartRow(Struct, frozen=True, kw_only=True, gc=False):
             bytes=d["bytes"],
             tier=d["tier"],
             staged_at_ms=d["staged_at_ms"],
+        )
+
+
+class ShardSpan(Struct, frozen=True, kw_only=True, gc=False):
+    """Attempts of one shard that follow each other."""
+
+    shard_id: str
+    first: int  #: index of the first attempt in the shard
+    count: int
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "shard_id": self.shard_id,
+            "first": self.first,
+            "count": self.count,
+        }
+
+    @classmethod
+    def from_avro(cls, d: Mapping[str, Any]) -> "ShardSpan":
+        return cls(
+            shard_id=d["shard_id"],
+            first=d["first"],
+            count=d["count"],
+        )
+
+
+class ProviderBatchRow(Struct, frozen=True, kw_only=True, gc=False):
+    """One submission to a provider's Batch API, made of bulk shards of one pool and partition."""
+
+    submission_id: str  #: ours; in the metadata of the provider's batch where it takes any
+    anchor: str  #: id of the first shard: keeps the row in the partition of its shards
+    pool: str
+    state: lifecycle.ProviderBatchState
+    spans: tuple[ShardSpan, ...]  #: the attempts, in the order in which they are sent
+    requests: int
+    bytes: int  #: of the input
+    input_tokens: int  #: estimate: what the provider counts as enqueued
+    fingerprint: str  #: sha256 of the input
+    owner: str  #: instance that runs it
+    intent_at_ms: int
+    file_id: str | None = None  #: the provider's input file
+    armed_at_ms: int | None = None  #: a create may leave until a fixed time after this
+    provider_batch_id: str | None = None  #: the provider's own
+    submitted_at_ms: int | None = None
+    cancelled_at_ms: int | None = None  #: when we asked the provider to cancel it
+    ended_at_ms: int | None = None
+    output_id: str | None = None  #: the provider's output file, or where its results are
+    error_id: str | None = None  #: the provider's error file
+    absent_not_run: bool  #: what its results do not list surely did not run: it was cancelled
+    closed_at_ms: int | None = None  #: harvested or withdrawn
+    removed_at_ms: int | None = None  #: its files at the provider are gone
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "submission_id": self.submission_id,
+            "anchor": self.anchor,
+            "pool": self.pool,
+            "state": self.state,
+            "spans": [x.to_avro() for x in self.spans],
+            "requests": self.requests,
+            "bytes": self.bytes,
+            "input_tokens": self.input_tokens,
+            "fingerprint": self.fingerprint,
+            "owner": self.owner,
+            "intent_at_ms": self.intent_at_ms,
+            "file_id": self.file_id,
+            "armed_at_ms": self.armed_at_ms,
+            "provider_batch_id": self.provider_batch_id,
+            "submitted_at_ms": self.submitted_at_ms,
+            "cancelled_at_ms": self.cancelled_at_ms,
+            "ended_at_ms": self.ended_at_ms,
+            "output_id": self.output_id,
+            "error_id": self.error_id,
+            "absent_not_run": self.absent_not_run,
+            "closed_at_ms": self.closed_at_ms,
+            "removed_at_ms": self.removed_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, d: Mapping[str, Any]) -> "ProviderBatchRow":
+        return cls(
+            submission_id=d["submission_id"],
+            anchor=d["anchor"],
+            pool=d["pool"],
+            state=lifecycle.ProviderBatchState(d["state"]),
+            spans=tuple(ShardSpan.from_avro(x) for x in d["spans"]),
+            requests=d["requests"],
+            bytes=d["bytes"],
+            input_tokens=d["input_tokens"],
+            fingerprint=d["fingerprint"],
+            owner=d["owner"],
+            intent_at_ms=d["intent_at_ms"],
+            file_id=d["file_id"],
+            armed_at_ms=d["armed_at_ms"],
+            provider_batch_id=d["provider_batch_id"],
+            submitted_at_ms=d["submitted_at_ms"],
+            cancelled_at_ms=d["cancelled_at_ms"],
+            ended_at_ms=d["ended_at_ms"],
+            output_id=d["output_id"],
+            error_id=d["error_id"],
+            absent_not_run=d["absent_not_run"],
+            closed_at_ms=d["closed_at_ms"],
+            removed_at_ms=d["removed_at_ms"],
         )
 
 

@@ -220,6 +220,14 @@ PROVIDER_GATEWAY_SHARD_STATE = Table(
     owner="provider_gateway",
     max_bytes=4194304,
 )
+PROVIDER_GATEWAY_PROVIDER_BATCH = Table(
+    name="provider-gateway-provider-batch",
+    message=m.ProviderBatchRow,
+    key="submission_id",
+    partition_by="anchor",
+    owner="provider_gateway",
+    max_bytes=1048576,
+)
 PUBLISHER_PUBLICATION_STATE = Table(
     name="publisher-publication-state",
     message=m.PublicationRow,
@@ -268,6 +276,7 @@ TABLES: tuple[Table, ...] = (
     PLANNER_BLOCK_PLAN,
     DISPATCHER_ITEM_STATE,
     PROVIDER_GATEWAY_SHARD_STATE,
+    PROVIDER_GATEWAY_PROVIDER_BATCH,
     PUBLISHER_PUBLICATION_STATE,
     PUBLISHER_ACCOUNTING,
     PUBLISHER_PART,
