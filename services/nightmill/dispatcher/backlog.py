@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from nightmill.dispatcher.rate import AnswerRate
-from nightmill.kernel.domain.lifecycle import ItemState
+from nightmill.kernel.domain.lifecycle import ItemState, Lane
 from nightmill.kernel.runtime.service import Index, TableReader
 from nightmill.kernel.wire.messages import ItemStateRow
 
@@ -101,8 +101,8 @@ class Backlog:
         self.rate = AnswerRate()
         #: ready items by the batch that leads them
         self.ready: Counter[str] = Counter(row.waiters[0].batch_id for row in items.index("ready"))
-        #: unanswered items by pool
-        self.outstanding: Counter[str] = Counter(row.pool or "" for row in items.index("shard"))
+        #: unanswered items by pool and lane
+        self.outstanding: Counter[tuple[str, Lane]] = Counter(map(way_of, items.index("shard")))
         #: (pool, batch) of every queue that may hold ready items, with the turn it was last taken from
         self.queues: dict[tuple[str, str], int] = dict.fromkeys(_queues(items), 0)
         #: the last tick took as many rows as it may
@@ -119,14 +119,16 @@ class Backlog:
     def moved(self, before: ItemStateRow | None, after: ItemStateRow) -> None:
         """A row was put in the place of another."""
         if before is not None and before.state is ItemState.DISPATCHED:
-            self.outstanding[before.pool or ""] -= 1
-            self.rate.answered(before.pool or "")
+            way = way_of(before)
+            self.outstanding[way] -= 1
+            if way[1] is Lane.REALTIME:
+                self.rate.answered(way[0])
         if before is not None and _is_ready(before):
             self.ready[before.waiters[0].batch_id] -= 1
         if _is_ready(after):
             self.ready[after.waiters[0].batch_id] += 1
         if after.state is ItemState.DISPATCHED:
-            self.outstanding[after.pool or ""] += 1
+            self.outstanding[way_of(after)] += 1
         elif _is_ready(after):
             self.queues.setdefault((after.pool or "", after.waiters[0].batch_id), 0)
         if after.due_at_ms is not None and after.due_at_ms < self.next_due_ms:
@@ -150,6 +152,11 @@ class Backlog:
             following = next(items.index("due", start=time_key(now_ms + 1)), None)
             self.next_due_ms = NEVER_MS if following is None else following.due_at_ms or 0
         return rows
+
+
+def way_of(row: ItemStateRow) -> tuple[str, Lane]:
+    """Pool and lane of a dispatched row's attempt."""
+    return row.pool or "", row.lane or Lane.REALTIME
 
 
 def _queues(items: TableReader[ItemStateRow]) -> Iterator[tuple[str, str]]:

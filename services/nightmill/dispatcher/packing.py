@@ -16,6 +16,17 @@ from nightmill.kernel.wire.messages import BatchControlled, ItemStateRow, ShardA
 from nightmill.kernel.wire.values import replace
 
 _NO_DEADLINE_MS = 2**62
+#: of an attempt in its shard's message, without texts of its own
+_ATTEMPT_BYTES = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSize:
+    """What one shard may hold."""
+
+    items: int
+    tokens: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,28 +68,34 @@ def in_order(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
             yield queue, len(equals) - position
 
 
-def pack(candidates: Sequence[Candidate], *, max_items: int, max_tokens: int) -> list[list[Candidate]]:
+def pack(candidates: Sequence[Candidate], *, most: ShardSize) -> list[list[Candidate]]:
     """Groups candidates into shards, each candidate into exactly one, in their order.
 
-    A shard exceeds `max_tokens` only when it is a single item.
+    A shard exceeds `most` in tokens or bytes only when it is a single item.
     """
     shards: list[list[Candidate]] = []
-    open_shards: dict[tuple[str, str, str], tuple[list[Candidate], int]] = {}
+    open_shards: dict[tuple[str, str, str], tuple[list[Candidate], int, int]] = {}
     for candidate in candidates:
         row = candidate.row
-        tokens = candidate.input_tokens + row.max_output_tokens
+        tokens, size = candidate.input_tokens + row.max_output_tokens, _bytes_of(row)
         group = (job_of(candidate.payer.batch_id), row.pipeline_digest, row.prefix)
-        shard, used = open_shards.get(group, ([], 0))
-        if not shard or len(shard) >= max_items or used + tokens > max_tokens:
-            shard, used = [], 0
+        shard, used, filled = open_shards.get(group, ([], 0, 0))
+        if not shard or len(shard) >= most.items or used + tokens > most.tokens or filled + size > most.bytes:
+            shard, used, filled = [], 0, 0
             shards.append(shard)
         shard.append(candidate)
-        open_shards[group] = (shard, used + tokens)
+        open_shards[group] = (shard, used + tokens, filled + size)
     return shards
 
 
+def _bytes_of(row: ItemStateRow) -> int:
+    """What an item takes in its shard's message, on the safe side."""
+    repair = 0 if row.repair is None else 4 * (len(row.repair.output) + len(row.repair.problem))
+    return _ATTEMPT_BYTES + 4 * len(row.source_id) + repair
+
+
 def mint(
-    shard: Sequence[Candidate], *, pool: str, now_ms: int, overdue_at_ms: int
+    shard: Sequence[Candidate], *, pool: str, lane: Lane, now_ms: int, overdue_at_ms: int
 ) -> tuple[ShardDispatched, list[ItemStateRow]]:
     """The shard's message and the rows of its items, each with a new attempt.
 
@@ -95,6 +112,7 @@ def mint(
             minted_at_ms=now_ms,
             shard_id=shard_id,
             pool=pool,
+            lane=lane,
             payer=candidate.payer,
             overdue=0,
             due_at_ms=overdue_at_ms,
@@ -131,7 +149,7 @@ def shard_message(shard_id: str, first: ItemStateRow, attempts: Sequence[ShardAt
     return ShardDispatched(
         shard_id=shard_id,
         pool=first.pool or "",
-        lane=Lane.REALTIME,
+        lane=first.lane or Lane.REALTIME,
         job_id=job_of(attempts[0].batch_id),
         pipeline_digest=first.pipeline_digest,
         attempts=tuple(attempts),

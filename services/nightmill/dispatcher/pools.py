@@ -3,14 +3,22 @@
 Sensitivity and the tenant's own pools are checked here, before a byte leaves, at admission and again at each dispatch.
 """
 
+from nightmill.dispatcher.packing import ShardSize
 from nightmill.kernel.domain.failures import Billed, FailureClass
+from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.domain.pipeline import Pipeline
-from nightmill.kernel.domain.settings import Config, PoolLimits, Tenant
+from nightmill.kernel.domain.settings import Config, Pool, PoolLimits, Tenant
 from nightmill.kernel.wire.messages import Failure
 
-#: A realtime shard holds at most so many items, and so many tokens of input and output together.
+#: Items that a realtime shard holds at most.
 SHARD_ITEMS = 50
-SHARD_TOKENS = 250_000
+#: Limits of a shard by lane. What a bulk one costs in tokens does not matter: a submission is made of many.
+SHARD_SIZES = {
+    Lane.REALTIME: ShardSize(items=SHARD_ITEMS, tokens=250_000, bytes=3 << 20),
+    Lane.BULK: ShardSize(items=1_000, tokens=2**62, bytes=768 << 10),
+}
+#: A provider has a day for a batch, is waited for two hours more, and its results take their time.
+BULK_DEADLINE_S = 30 * 3600.0
 
 #: Characters of a repair's text per token, on the safe side, and what the wording around it takes.
 _CHARS_PER_TOKEN = 3
@@ -20,8 +28,18 @@ _RATE_WINDOW_S = 3
 _SLOTS_AHEAD = 4
 
 
+def lane_of(config: Config, pipeline: Pipeline, pool: str) -> Lane:
+    """How the pipeline's items reach a pool."""
+    known = config.pools.get(pool)
+    has_bulk = known is not None and known.bulk is not None
+    return Lane.BULK if pipeline.lane is Lane.BULK and has_bulk else Lane.REALTIME
+
+
 def allowed_pools(config: Config, pipeline: Pipeline, tenant: str) -> tuple[str, ...]:
-    """The pipeline's pools, in its order, that exist and may see its documents on behalf of the tenant."""
+    """The pipeline's pools, in its order, that exist and may see its documents on behalf of the tenant.
+
+    Of a bulk pipeline those without a bulk lane are left out: they would cost twice as much.
+    """
     rights = config.tenants.get(tenant) or Tenant()
     if not rights.sensitivity.allows(pipeline.sensitivity):
         return ()
@@ -31,6 +49,7 @@ def allowed_pools(config: Config, pipeline: Pipeline, tenant: str) -> tuple[str,
         if name in config.pools
         and config.pools[name].sensitivity.allows(pipeline.sensitivity)
         and (rights.pools is None or name in rights.pools)
+        and (pipeline.lane is not Lane.BULK or config.pools[name].bulk is not None)
     )
 
 
@@ -82,6 +101,11 @@ def _refusal(failure_class: FailureClass, signal: str, message: str) -> Failure:
     return Failure(
         failure_class=failure_class, signal=signal, message=message, uses_retry_budget=False, billed=Billed.NO
     )
+
+
+def most_in_bulk(pool: Pool) -> int:
+    """Unanswered items that a pool may have in one partition in its bulk lane: what one submission may hold."""
+    return 0 if pool.bulk is None else pool.bulk.max_requests
 
 
 def most_outstanding(limits: PoolLimits) -> int:

@@ -9,12 +9,19 @@ from collections.abc import Callable
 from itertools import islice
 
 from nightmill.dispatcher import fence, outcome
-from nightmill.dispatcher.backlog import Backlog, shard_rows, shared_key, time_key
+from nightmill.dispatcher.backlog import Backlog, shard_rows, shared_key, time_key, way_of
 from nightmill.dispatcher.judge import buried
 from nightmill.dispatcher.packing import Candidate, Queue, in_order, mint, pack, queue_of
-from nightmill.dispatcher.pools import SHARD_ITEMS, SHARD_TOKENS, most_outstanding, worth_dispatching
+from nightmill.dispatcher.pools import (
+    BULK_DEADLINE_S,
+    SHARD_ITEMS,
+    SHARD_SIZES,
+    most_in_bulk,
+    most_outstanding,
+    worth_dispatching,
+)
 from nightmill.dispatcher.watchdog import ALARM_AT, input_tokens, overdue_at_ms, send_again
-from nightmill.kernel.domain.lifecycle import ControlState, ItemEvent, ItemOutcome, ItemState, advance_item
+from nightmill.kernel.domain.lifecycle import ControlState, ItemEvent, ItemOutcome, ItemState, Lane, advance_item
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import Decision, Delete, TableReader
@@ -28,6 +35,9 @@ Items = TableReader[ItemStateRow]
 
 #: Pool for items of a pipeline digest, a dataset and so many tokens, or why there is none.
 Place = Callable[[str, str, int], str | Failure]
+
+#: Lane for items of a pipeline digest in a pool.
+LaneOf = Callable[[str, str], Lane]
 
 KEPT_MS = 7 * 24 * 3600 * 1000  #: how long an ended item answers equal plans
 
@@ -58,10 +68,12 @@ class _Changes:
 class Rounds:
     """The tick's work over one partition at a time; keeps nothing between ticks but the `Backlog` it is given."""
 
-    def __init__(self, *, config: Config, control_of: fence.ControlOf, place: Place) -> None:
+    def __init__(self, *, config: Config, control_of: fence.ControlOf, place: Place, lane_of: LaneOf) -> None:
         self._control_of = control_of
         self._place = place
+        self._lane_of = lane_of
         self._limits = {name: most_outstanding(pool.limits) for name, pool in config.pools.items()}
+        self._bulk_limits = {name: most_in_bulk(pool) for name, pool in config.pools.items()}
         self._deadlines_s = {name: pool.call_deadline for name, pool in config.pools.items()}
 
     def tick(self, backlog: Backlog, items: Items, now_ms: int) -> Decision:
@@ -99,7 +111,7 @@ class Rounds:
 
     def _send_again(self, overdue: ItemStateRow, items: Items, changes: _Changes, now_ms: int) -> None:
         rows = shard_rows(items, overdue.shard_id or "")
-        message, again = send_again(rows, call_deadline_s=self._deadline_s(overdue.pool or ""), now_ms=now_ms)
+        message, again = send_again(rows, call_deadline_s=self._deadline_s(*way_of(overdue)), now_ms=now_ms)
         changes.send.append(message)
         for before, after in zip(rows, again, strict=True):
             changes.put(before, after)
@@ -117,13 +129,15 @@ class Rounds:
             },
         )
 
-    def _deadline_s(self, pool: str) -> float:
+    def _deadline_s(self, pool: str, lane: Lane) -> float:
+        if lane is Lane.BULK:
+            return BULK_DEADLINE_S
         return self._deadlines_s.get(pool, _UNKNOWN_POOL_DEADLINE_S)
 
     # queues
 
     def _serve_queues(self, backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
-        running: dict[str, list[Queue]] = {}
+        running: dict[tuple[str, Lane], list[Queue]] = {}
         dissolved: list[tuple[str, str]] = []
         blocked = False
         for (pool, batch_id), served in backlog.queues.items():
@@ -131,22 +145,33 @@ class Rounds:
             if pool not in self._limits or (control and control.state is ControlState.CANCELLED):
                 dissolved.append((pool, batch_id))
             elif control and control.state is ControlState.RUNNING:
-                running.setdefault(pool, []).append(queue_of(control, served))
+                way = (pool, self._lane_of(control.pipeline_digest, pool))
+                running.setdefault(way, []).append(queue_of(control, served))
             else:
                 blocked = True
         for queue in dissolved:
             for row in backlog.take(items, queue, _MOST_SWEPT // len(dissolved) + 1):
                 self._reseat(row, changes, now_ms)
-        for pool, queues in running.items():
-            self._dispatch(pool, queues, backlog, items, changes, now_ms)
+        for way, queues in running.items():
+            self._dispatch(way, queues, backlog, items, changes, now_ms)
         if blocked and backlog.next_walk_ms <= now_ms:
             self._walk_shared(backlog, items, changes, now_ms)
 
     def _dispatch(
-        self, pool: str, queues: list[Queue], backlog: Backlog, items: Items, changes: _Changes, now_ms: int
+        self,
+        way: tuple[str, Lane],
+        queues: list[Queue],
+        backlog: Backlog,
+        items: Items,
+        changes: _Changes,
+        now_ms: int,
     ) -> None:
-        limit = backlog.rate.most_outstanding(pool, self._limits[pool])
-        room = min(limit - backlog.outstanding[pool], changes.room)
+        pool, lane = way
+        if lane is Lane.BULK:
+            limit = self._bulk_limits[pool]
+        else:
+            limit = backlog.rate.most_outstanding(pool, self._limits[pool])
+        room = min(limit - backlog.outstanding[way], changes.room)
         if room < worth_dispatching(limit):
             return
         candidates: list[Candidate] = []
@@ -159,9 +184,9 @@ class Rounds:
                 candidate = self._candidate(row, changes, now_ms)
                 if candidate is not None:
                     candidates.append(candidate)
-        overdue_ms = overdue_at_ms(self._deadline_s(pool), 0, now_ms)
-        for shard in pack(candidates, max_items=SHARD_ITEMS, max_tokens=SHARD_TOKENS):
-            message, rows = mint(shard, pool=pool, now_ms=now_ms, overdue_at_ms=overdue_ms)
+        overdue_ms = overdue_at_ms(self._deadline_s(pool, lane), 0, now_ms)
+        for shard in pack(candidates, most=SHARD_SIZES[lane]):
+            message, rows = mint(shard, pool=pool, lane=lane, now_ms=now_ms, overdue_at_ms=overdue_ms)
             changes.send.append(message)
             for candidate, row in zip(shard, rows, strict=True):
                 changes.put(candidate.row, row)
@@ -172,6 +197,7 @@ class Rounds:
                     "shard_id": message.shard_id,
                     "job": message.job_id,
                     "pool": pool,
+                    "lane": lane.value,
                     "items": len(rows),
                 },
             )

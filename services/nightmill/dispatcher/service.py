@@ -29,7 +29,7 @@ from nightmill.dispatcher.judge import (
 from nightmill.dispatcher.outcome import Change
 from nightmill.dispatcher.quarantine import plan_of
 from nightmill.dispatcher.rounds import Rounds
-from nightmill.kernel.domain.lifecycle import ControlState, ItemState, VerdictKind
+from nightmill.kernel.domain.lifecycle import ControlState, ItemState, Lane, VerdictKind
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, View, Wait
@@ -74,7 +74,9 @@ class Dispatcher(Service):
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         self._control_of = views[BatchControlled].get
-        self._rounds = Rounds(config=self._config, control_of=self._control_of, place=self._place)
+        self._rounds = Rounds(
+            config=self._config, control_of=self._control_of, place=self._place, lane_of=self._lane_of
+        )
 
     def on_open(self, part: Partition) -> None:
         self._backlogs[part.number] = Backlog(part.table(ItemStateRow))
@@ -265,6 +267,13 @@ class Dispatcher(Service):
             return pools.forbidden(self._pipelines.get(pipeline_digest), tenant)
         except (BlobMissing, ValidationError):
             return pools.internal("pipeline_unreadable", f"the frozen pipeline {pipeline_digest} cannot be read")
+
+    def _lane_of(self, pipeline_digest: str, pool: str) -> Lane:
+        """How items of a pipeline reach a pool; one that cannot be read is told so where its items are placed."""
+        try:
+            return pools.lane_of(self._config, self._pipelines.get(pipeline_digest), pool)
+        except (BlobMissing, ValidationError):
+            return Lane.REALTIME
 
     def _find_allowed(self, pipeline_digest: str, tenant: str) -> tuple[str, ...]:
         return pools.allowed_pools(self._config, self._pipelines.get(pipeline_digest), tenant)

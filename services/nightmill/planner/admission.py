@@ -88,6 +88,12 @@ def _check_pools(pipeline: Pipeline, config: Config) -> Refusal | None:
                 rule="unknown_tokenizer",
                 message=f"pools.yaml, pool {name!r}: no tokenizer {pool.tokenizer!r}; name one of {sorted(ENCODINGS)}",
             )
+    if pipeline.lane is Lane.BULK and all(config.pools[name].bulk is None for name in pipeline.model.pools):
+        return Refusal(
+            rule="no_bulk_pool",
+            message=f"pipeline.yaml, lane: bulk, but none of the pools {list(pipeline.model.pools)} has a bulk lane; "
+            "add bulk to a pool whose provider has a Batch API (pools.yaml), or set lane: realtime",
+        )
     return None
 
 

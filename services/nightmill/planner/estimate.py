@@ -71,7 +71,10 @@ class Estimate:
 
 
 def usable_pools(pipeline: Pipeline, tenant: str, config: Config) -> dict[str, Pool]:
-    """Pools of the pipeline, in its order, that are known and may see its documents for this tenant (P6)."""
+    """Pools of the pipeline, in its order, that are known and may see its documents for this tenant (P6).
+
+    Of a bulk pipeline only those with a bulk lane.
+    """
     owner = config.tenants.get(tenant)
     if owner is None or not owner.sensitivity.allows(pipeline.sensitivity):
         return {}
@@ -81,6 +84,7 @@ def usable_pools(pipeline: Pipeline, tenant: str, config: Config) -> dict[str, P
         if name in config.pools
         and (owner.pools is None or name in owner.pools)
         and config.pools[name].sensitivity.allows(pipeline.sensitivity)
+        and (pipeline.lane is not Lane.BULK or config.pools[name].bulk is not None)
     }
 
 

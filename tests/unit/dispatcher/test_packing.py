@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nightmill.dispatcher import pools
 from nightmill.dispatcher.backlog import INDEXES
-from nightmill.dispatcher.packing import Candidate, Queue, in_order, mint, pack
+from nightmill.dispatcher.packing import Candidate, Queue, ShardSize, in_order, mint, pack
 from nightmill.dispatcher.watchdog import overdue_at_ms, send_again
-from nightmill.kernel.domain.lifecycle import ItemState
+from nightmill.kernel.domain.lifecycle import ItemState, Lane
 from nightmill.kernel.domain.pipeline import ModelPolicy, Sensitivity
 from nightmill.kernel.domain.settings import PoolLimits
 from nightmill.kernel.wire.messages import ItemStateRow, RowRef, Totals, Waiter
@@ -61,16 +61,20 @@ def candidate(key: str, batch_id: str = A, prefix: str = "p", tokens: int = 10) 
     st.lists(st.tuples(st.sampled_from([A, B]), st.sampled_from(["p", "q"]), st.integers(0, 400)), max_size=200),
     st.integers(1, 60),
     st.integers(1, 1_000),
+    st.integers(1, 2_000),
 )
-def test_pack_loses_and_repeats_nothing(rows: list[tuple[str, str, int]], max_items: int, max_tokens: int) -> None:
+def test_pack_loses_and_repeats_nothing(
+    rows: list[tuple[str, str, int]], max_items: int, max_tokens: int, max_bytes: int
+) -> None:
     """P3: every candidate is in one shard, in order, with its like, within the limits."""
     given_ = [candidate(str(n), batch, prefix, tokens) for n, (batch, prefix, tokens) in enumerate(rows)]
-    shards = pack(given_, max_items=max_items, max_tokens=max_tokens)
+    shards = pack(given_, most=ShardSize(items=max_items, tokens=max_tokens, bytes=max_bytes))
     assert sorted(c.row.item_key for c in chain(*shards)) == sorted(c.row.item_key for c in given_)
     for shard in shards:
         assert 0 < len(shard) <= max_items
         assert len({(c.payer.batch_id, c.row.prefix) for c in shard}) == 1
         assert sum(c.input_tokens + 5 for c in shard) <= max_tokens or len(shard) == 1
+        assert sum(300 + 4 * len(c.row.source_id) for c in shard) <= max_bytes or len(shard) == 1
         numbers = [int(c.row.item_key) for c in shard]
         assert numbers == sorted(numbers)
 
@@ -115,7 +119,7 @@ def test_minting() -> None:
     other = Waiter(batch_id=B, generation=1, ordinal=0)
     kept, changed = dataclasses.replace(first, row=used), dataclasses.replace(first, row=used, payer=other)
     for each, attempts in ((kept, 2), (changed, 0)):
-        message, rows = mint([each], pool="small", now_ms=7_000, overdue_at_ms=9_000)
+        message, rows = mint([each], pool="small", lane=Lane.REALTIME, now_ms=7_000, overdue_at_ms=9_000)
         assert (message.shard_id, message.attempts[0].ordinal) == ("first-item-of-th-3-7000", 3)
         assert (rows[0].state, rows[0].totals.attempts, rows[0].due_at_ms) == (ItemState.DISPATCHED, attempts, 9_000)
         assert rows[0].payer == each.payer
@@ -124,7 +128,9 @@ def test_minting() -> None:
 def test_watchdog_doubles() -> None:
     """Call deadline 120 s and a minute: 180 s, 360 s, 720 s; attempt ids stay."""
     assert [overdue_at_ms(120.0, n, 0) for n in range(3)] == [180_000, 360_000, 720_000]
-    message, rows = mint([candidate("a"), candidate("b")], pool="small", now_ms=0, overdue_at_ms=180_000)
+    message, rows = mint(
+        [candidate("a"), candidate("b")], pool="small", lane=Lane.REALTIME, now_ms=0, overdue_at_ms=180_000
+    )
     again, later = send_again(rows, call_deadline_s=120.0, now_ms=180_000)
     assert (again.shard_id, again.attempts, again.pool) == (message.shard_id, message.attempts, "small")
     assert {(row.overdue, row.due_at_ms, row.ordinal) for row in later} == {(1, 180_000 + 360_000, 1)}
