@@ -72,6 +72,12 @@ class Signal(StrEnum):
     CRASHED = "crashed"
     MOVED = "moved"
     NO_DESCRIPTORS = "no_descriptors"
+    UPLOAD_DAMAGED = "upload_damaged"
+    LIST_TOO_LONG = "list_too_long"
+    BATCH_REFUSED = "batch_refused"
+    BATCH_EXPIRED = "batch_expired"
+    LINE_FAILED = "line_failed"
+    RESULT_MISSING = "result_missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +208,15 @@ ROWS: dict[Signal, Row] = {
     ),
     _S.MOVED: Row(
         _C.TRANSIENT, True, _MAYBE, "the shard moved here while its calls were under way elsewhere", None, True
+    ),
+    # the bulk lane: rows 24, 41, 44, 46, 49
+    _S.UPLOAD_DAMAGED: Row(_C.TRANSIENT, False, _NO, "the provider stored other bytes than were sent"),
+    _S.LIST_TOO_LONG: Row(_C.TRANSIENT, False, _NO, "the provider's list of batches does not end"),
+    _S.BATCH_REFUSED: Row(_C.ACCOUNT, False, _NO, "the provider refuses the batch as a whole", _STOP),
+    _S.BATCH_EXPIRED: Row(_C.CAPACITY, False, _NO, "the batch's time was over before the request ran"),
+    _S.LINE_FAILED: Row(_C.TRANSIENT, True, _MAYBE, "the batch brought no response to the request"),
+    _S.RESULT_MISSING: Row(
+        _C.TRANSIENT, True, _MAYBE, "the batch's results lack the request; to send it again may pay twice", None, True
     ),
 }
 

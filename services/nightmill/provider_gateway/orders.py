@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nightmill.kernel.domain.failures import Billed
+from nightmill.kernel.domain.ids import attempt_id
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.domain.pricing import (
     Period,
@@ -55,6 +56,11 @@ class Order:
 def attempt_key(attempt: ShardAttempt | AttemptAnswered) -> str:
     """Item, ordinal and minting time: ordinals alone start again when an item's row was dropped."""
     return f"{attempt.item_key}-{attempt.ordinal}-{attempt.minted_at_ms}"
+
+
+def custom_id(order: Order) -> str:
+    """By which a line of a batch is joined with its order: unique in a submission, and the same in every try."""
+    return attempt_id(order.attempt.item_key, order.attempt.ordinal)
 
 
 def concluded(

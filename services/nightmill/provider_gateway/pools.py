@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from nightmill.kernel.domain.pricing import Period
 from nightmill.kernel.domain.settings import Pool
+from nightmill.provider_gateway.bulk.dialect import BulkDialect
 from nightmill.provider_gateway.exchange import Adapter
 
 
@@ -18,3 +19,4 @@ class PoolAccess:
     periods: tuple[Period, ...]  #: prices of its model by time
     price_version: str
     unusable: str | None = None  #: what is missing and how to mend it; its attempts fail for the account's sake
+    dialect: BulkDialect | None = None  #: of the provider's Batch API; None: it has none that we speak

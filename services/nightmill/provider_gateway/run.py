@@ -8,7 +8,9 @@ from nightmill.kernel.domain.settings import Pool, Prices
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.settings import Settings, SettingsError, load_config
 from nightmill.kernel.store.blobs import BlobStore
-from nightmill.provider_gateway.adapters import UnknownProvider, adapter_of
+from nightmill.provider_gateway.adapters import DIALECTS, UnknownProvider, adapter_of
+from nightmill.provider_gateway.bulk.steps import Timing
+from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.http import HttpCaller
 from nightmill.provider_gateway.keys import KeyUnusable, read_key
 from nightmill.provider_gateway.outbox import Outbox
@@ -43,7 +45,23 @@ def build(settings: Settings) -> Service:
     blobs = BlobStore(settings.blobs_url)
     outbox = Outbox(settings.outbox_dir / f"provider_gateway-{settings.instance}")
     caller = HttpCaller(outbox, put_blob=blobs.put, authorizations=authorizations, clock_ms=_now_ms)
-    return ProviderGateway(instance=settings.instance, pools=accesses, blobs=blobs, outbox=outbox, caller=caller)
+    timing = Timing()
+    runner = ThreadRunner(
+        settings.outbox_dir / f"bulk-{settings.instance}",
+        blobs=blobs,
+        authorizations=authorizations,
+        clock_ms=_now_ms,
+        request_s=timing.request / 1000,
+    )
+    return ProviderGateway(
+        instance=settings.instance,
+        pools=accesses,
+        blobs=blobs,
+        outbox=outbox,
+        caller=caller,
+        runner=runner,
+        bulk_timing=timing,
+    )
 
 
 def access_of(name: str, pool: Pool, prices: Prices, settings: Settings) -> tuple[PoolAccess, str | None]:
@@ -67,6 +85,7 @@ def access_of(name: str, pool: Pool, prices: Prices, settings: Settings) -> tupl
         periods=prices.periods(pool),
         price_version=prices.book_version,
         unusable=unusable,
+        dialect=DIALECTS.get(pool.provider),
     )
     return access, key
 

@@ -13,23 +13,12 @@ Answers whose shard is not here any more are published flagged late.
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from nightmill.kernel.domain.lifecycle import ShardState
+from nightmill.kernel.domain.lifecycle import Lane, ShardState
 from nightmill.kernel.runtime.observe import metrics
-from nightmill.kernel.runtime.service import (
-    NOTHING,
-    Decision,
-    Delete,
-    Index,
-    Partition,
-    Service,
-    Stall,
-    View,
-    Wait,
-)
+from nightmill.kernel.runtime.service import NOTHING, Decision, Delete, Partition, Service, Stall, View, Wait
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import (
     BatchControlled,
@@ -38,10 +27,14 @@ from nightmill.kernel.wire.messages import (
     ShardStateRow,
 )
 from nightmill.provider_gateway.book import Book
+from nightmill.provider_gateway.bulk.errands import Runner
+from nightmill.provider_gateway.bulk.office import Office, RowCommitted
+from nightmill.provider_gateway.bulk.steps import Timing
 from nightmill.provider_gateway.caller import Caller
 from nightmill.provider_gateway.calling import Calling
 from nightmill.provider_gateway.delivery import Delivery
 from nightmill.provider_gateway.desk import Desk
+from nightmill.provider_gateway.effects import INDEXES, Accepted, Published
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import Order, attempt_key, refused, unknown
 from nightmill.provider_gateway.outbox import Outbox
@@ -60,40 +53,22 @@ _SWEEP_ROWS = 500
 _LEASE_END_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """Effect: the shard's row is committed, its calls may start."""
-
-    row: ShardStateRow
-    partition: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """Effect: these attempts' answers are committed."""
-
-    keys: tuple[str, ...]
-
-
 class ProviderGateway(Service):
-    """Realtime calls to providers under leases."""
+    """Realtime calls to providers under leases, and submissions to their Batch APIs."""
 
     name = "provider_gateway"
-    indexes = (
-        Index(
-            name="open",
-            row=ShardStateRow,
-            key=lambda row: None if row.state is ShardState.DONE else row.accepted_at_ms.to_bytes(8, "big"),
-        ),
-        Index(
-            name="ended",
-            row=ShardStateRow,
-            key=lambda row: None if row.ended_at_ms is None else row.ended_at_ms.to_bytes(8, "big"),
-        ),
-    )
+    indexes = INDEXES
 
     def __init__(
-        self, *, instance: str, pools: Mapping[str, PoolAccess], blobs: BlobStore, outbox: Outbox, caller: Caller
+        self,
+        *,
+        instance: str,
+        pools: Mapping[str, PoolAccess],
+        blobs: BlobStore,
+        outbox: Outbox,
+        caller: Caller,
+        runner: Runner,
+        bulk_timing: Timing | None = None,
     ) -> None:
         self._instance, self._pools = instance, pools
         self._controls: View[BatchControlled] | None = None
@@ -103,6 +78,7 @@ class ProviderGateway(Service):
         self._uncommitted = False  #: the open transaction has shards to start, or answers that bring new ones
         self._calling = Calling(caller, Renderer(blobs), self._undelivered)
         self._delivery = Delivery(self._undelivered, instance=instance, put_blob=blobs.put)
+        self._office = Office(runner, instance=instance, pools=pools, timing=bulk_timing)
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         self._controls = views[BatchControlled]
@@ -113,9 +89,14 @@ class ProviderGateway(Service):
         desk = Desk(number=part.number, opened_at_ms=part.now_ms, book=Book(self._instance))
         self._desks[part.number] = desk
         found: Counter[Known] = Counter()
+        bulk: list[Order] = []
         for row in list(part.table(ShardStateRow).index("open")):
             for order in self._enter(desk, row):
-                found[self._take_up(desk, row, order)] += 1
+                if order.shard.lane is Lane.BULK:
+                    bulk.append(order)
+                else:
+                    found[self._take_up(desk, row, order)] += 1
+        self._office.open(desk, part, bulk)
         self._forget_closed(desk, part)
         if found:
             counts = {known.value: number for known, number in found.items()}
@@ -127,6 +108,7 @@ class ProviderGateway(Service):
         if desk is None:
             return
         self._calling.close_desk(desk)
+        self._office.close_partition(number)
         self._undelivered.partition_closed(frozenset(self._desks))
 
     # -- events
@@ -164,14 +146,17 @@ class ProviderGateway(Service):
         self._calling.collect(self._desks, now_ms)
         self._give_up_elsewhere(desk, now_ms)
         calls, asks = self._calling.work(desk, self._view(), now_ms)
+        bulk = self._office.tick(desk, part, self._view())
         send = self._delivery.due(desk, part)
+        ended = self._office.finish(desk, now_ms)
         self._calling.start(calls)
         keys = tuple(attempt_key(answered) for answered in send)
         self._uncommitted = self._uncommitted or bool(keys)
-        deletes = self._sweep(desk, part)
-        if not send and not asks and not deletes:
+        put, deletes = (*bulk.put, *ended.put), (*self._sweep(desk, part), *bulk.delete)
+        if not (send or asks or deletes or put):
             return NOTHING
-        return Decision(send=send, send_now=asks, delete=deletes, effects=(Published(keys=keys),) if keys else ())
+        effects = (*([Published(keys=keys)] if keys else ()), *bulk.effects, *ended.effects)
+        return Decision(send=send, put=put, send_now=asks, delete=deletes, effects=effects)
 
     def on_flush(self, part: Partition) -> Decision:
         rows = tuple(self._desks[part.number].book.rows(part.now_ms))
@@ -186,9 +171,11 @@ class ProviderGateway(Service):
                     desk = self._desks[number]
                     for order in self._enter(desk, row):
                         self._queue(desk, order)
-                        desk.limited = True
+                        desk.limited = desk.limited or order.shard.lane is Lane.REALTIME
                 case Published(keys=keys):
                     published.extend(keys)
+                case RowCommitted():
+                    self._office.committed(effect)
                 case _:
                     continue
         self._undelivered.published(published, frozenset(self._desks))
@@ -196,16 +183,18 @@ class ProviderGateway(Service):
     def stalls(self) -> Sequence[Stall]:
         refused = [Stall(subject=f"pool {pool}", pool=pool, reason=why) for pool, why in self._refused.items()]
         full = self._undelivered.problem
-        known = [*self._calling.stalls(), *refused]
-        return [*known, *([] if full is None else [Stall(subject="outbox", reason=full)])]
+        outbox = [] if full is None else [Stall(subject="outbox", reason=full)]
+        return [*self._calling.stalls(), *self._office.stalls(), *refused, *outbox]
 
     def busy(self) -> bool:
         if self._uncommitted and any(desk.short for desk in self._desks.values()):
             return False  # slots would run empty: commit as soon as the input is idle, not when it is time
-        return not self._calling.is_idle() or any(desk.ready or desk.limited for desk in self._desks.values())
+        under_way = self._office.busy() or not self._calling.is_idle()
+        return under_way or any(desk.ready or desk.limited for desk in self._desks.values())
 
     def close(self) -> None:
         self._calling.close()
+        self._office.close()
         self._undelivered.close()
 
     # -- taking shards up
@@ -267,12 +256,18 @@ class ProviderGateway(Service):
         pool = order.shard.pool
         access = self._pools.get(pool)
         reason = f"pool {pool} is not in pools.yaml" if access is None else access.unusable
+        is_bulk = order.shard.lane is Lane.BULK
+        if reason is None and is_bulk and not self._office.takes(pool):
+            reason = f"pool {pool} has no bulk lane; add bulk to it in pools.yaml"
         if access is None or reason is not None:
             self._refused[pool] = f"pool {pool} can not be used: {reason}"
             found = failure(Signal.POOL_UNUSABLE, detail=reason)
             desk.ready.append(refused(order, found, now_ms=order.shard.dispatched_at_ms))
             return
-        desk.lane(access, self._instance).add(order)
+        if is_bulk:
+            self._office.add(desk, order, order.shard.dispatched_at_ms)
+        else:
+            desk.lane(access, self._instance).add(order)
 
     # -- housekeeping
 

@@ -1,14 +1,24 @@
 """Adapters by the provider's name in pools.yaml: a new one is a file here, its tests, and the simulator's side."""
 
 from nightmill.provider_gateway.adapters.anthropic import Anthropic
+from nightmill.provider_gateway.adapters.anthropic_batches import AnthropicBatches
 from nightmill.provider_gateway.adapters.openai import OpenAi
+from nightmill.provider_gateway.adapters.openai_batches import OpenAiBatches
 from nightmill.provider_gateway.adapters.openai_compatible import OpenAiCompatible
+from nightmill.provider_gateway.bulk.dialect import BulkDialect
 from nightmill.provider_gateway.exchange import Adapter
 
 ADAPTERS: dict[str, Adapter] = {
     "anthropic": Anthropic(),
     "openai": OpenAi(),
     "openai_compatible": OpenAiCompatible(),
+}
+
+#: Batch APIs by the same names; a provider that is not here has none that we speak
+DIALECTS: dict[str, BulkDialect] = {
+    "anthropic": AnthropicBatches(),
+    "openai": OpenAiBatches(),
+    "openai_compatible": OpenAiBatches(),
 }
 
 

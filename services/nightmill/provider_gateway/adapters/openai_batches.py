@@ -1,0 +1,226 @@
+"""OpenAI's Files and Batch API, which AIBrix and llm-d serve too: paths, states and lines (E6).
+
+Batch guide and SDK 3.57, as of 2026-11-29. What a status says of single requests is never believed: `completed` may be
+all failures, counts disagree with rows, `output_file_id` may be null or an empty text. A line has a response or an
+error; some servers write a response whose status is 0, which is neither.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from nightmill.kernel.domain.settings import Pool
+from nightmill.provider_gateway.bulk.dialect import (
+    FINGERPRINT,
+    MOST_ID_CHARS,
+    SUBMISSION,
+    Ask,
+    BatchSeen,
+    Fate,
+    Form,
+    Frame,
+    InputFault,
+    Page,
+    ResultLine,
+    Stage,
+    StoredFile,
+)
+from nightmill.provider_gateway.exchange import Request, Response
+
+#: the provider forgets our input after this, should we fail to remove it
+_INPUT_EXPIRES_S = 7 * 86_400
+_PAGE = 100
+
+_ENDED = frozenset({"completed", "expired", "cancelled"})
+_REFUSED = "failed"
+_FATES = {
+    "batch_expired": Fate.EXPIRED,
+    "batch_cancelled": Fate.CANCELLED,
+    "request_timeout": Fate.TIMED_OUT,
+}
+
+
+class _Body(Struct):
+    status_code: int = 0
+    request_id: str | None = None
+    body: Raw = Raw(b"{}")
+
+
+class _Error(Struct):
+    code: str | int | None = None
+
+
+class _Line(Struct):
+    custom_id: str
+    response: _Body | None = None
+    error: _Error | None = None
+
+
+_LINES = Decoder(_Line)
+
+
+class OpenAiBatches:
+    """Satisfies `BulkDialect`."""
+
+    frame: Frame | None = None
+
+    def headers(self, pool: Pool) -> Mapping[str, str]:
+        return {}
+
+    def line(self, custom_id: str, request: Request, base_url: str) -> bytes:
+        url = self.endpoint(request, base_url)
+        return b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n' % (
+            custom_id.encode(),
+            url.encode(),
+            request.body,
+        )
+
+    def endpoint(self, request: Request, base_url: str) -> str:
+        return "/v1" + request.url.removeprefix(base_url.rstrip("/"))
+
+    def upload(self, base_url: str, name: str) -> Form | None:
+        fields = (
+            ("purpose", "batch"),
+            ("expires_after[anchor]", "created_at"),
+            ("expires_after[seconds]", str(_INPUT_EXPIRES_S)),
+        )
+        return Form(url=url_of(base_url, "files"), fields=fields, filename=f"{name}.jsonl")
+
+    def stored(self, body: bytes) -> StoredFile | None:
+        document = object_of(body)
+        ident = None if document is None else text_of(document.get("id"))
+        if document is None or ident is None:
+            return None
+        return StoredFile(id=ident, bytes=number_of(document.get("bytes")))
+
+    def create(self, base_url: str, *, file_id: str, endpoint: str, keys: Mapping[str, str]) -> Ask | None:
+        document = {
+            "input_file_id": file_id,
+            "endpoint": endpoint,
+            "completion_window": "24h",
+            "metadata": dict(keys),
+        }
+        return Ask(method="POST", url=url_of(base_url, "batches"), body=json.dumps(document).encode())
+
+    def retrieve(self, base_url: str, batch_id: str) -> Ask:
+        return Ask(method="GET", url=url_of(base_url, "batches", batch_id))
+
+    def seen(self, body: bytes) -> BatchSeen | None:
+        return _batch(object_of(body))
+
+    def listing(self, base_url: str, after: str | None) -> Ask:
+        url = f"{url_of(base_url, 'batches')}?limit={_PAGE}"
+        return Ask(method="GET", url=url if after is None else f"{url}&after={quote(after, safe='')}")
+
+    def page(self, body: bytes) -> Page | None:
+        document = object_of(body)
+        data = None if document is None else document.get("data")
+        if document is None or not isinstance(data, list):
+            return None
+        batches = tuple(seen for seen in map(_batch, data) if seen is not None)
+        more = document.get("has_more") is True and bool(batches)
+        return Page(batches=batches, next_after=batches[-1].id if more else None)
+
+    def cancel(self, base_url: str, batch_id: str) -> Ask:
+        return Ask(method="POST", url=url_of(base_url, "batches", batch_id, "cancel"), body=b"")
+
+    def content(self, base_url: str, file_id: str) -> Ask:
+        return Ask(method="GET", url=url_of(base_url, "files", file_id, "content"))
+
+    def about(self, base_url: str, file_id: str) -> Ask | None:
+        return Ask(method="GET", url=url_of(base_url, "files", file_id))
+
+    def remove(self, base_url: str, file_id: str) -> Ask:
+        return Ask(method="DELETE", url=url_of(base_url, "files", file_id))
+
+    def read(self, line: bytes) -> ResultLine | None:
+        try:
+            found = _LINES.decode(line)
+        except (DecodeError, ValidationError, RecursionError):
+            return None
+        if not 0 < len(found.custom_id) <= MOST_ID_CHARS:
+            return None
+        response, code = found.response, None if found.error is None else found.error.code
+        if response is not None and response.status_code > 0:
+            return ResultLine(
+                custom_id=found.custom_id,
+                fate=Fate.RESPONDED,
+                response=Response(status=response.status_code, headers={}, body=bytes(response.body)),
+                request_id=response.request_id,
+            )
+        named = code if isinstance(code, str) else None
+        return ResultLine(custom_id=found.custom_id, fate=_FATES.get(named or "", Fate.FAILED), code=named)
+
+
+def _batch(document: Any) -> BatchSeen | None:
+    if not isinstance(document, dict):
+        return None
+    ident, status = text_of(document.get("id")), text_of(document.get("status"))
+    if ident is None or status is None:
+        return None
+    metadata = document.get("metadata")
+    keys = metadata if isinstance(metadata, dict) else {}
+    created_s = number_of(document.get("created_at"))
+    return BatchSeen(
+        id=ident,
+        stage=_stage(status, document),
+        status=status,
+        absent_not_run=status == "cancelled",
+        submission=text_of(keys.get(SUBMISSION)),
+        fingerprint=text_of(keys.get(FINGERPRINT)),
+        created_at_ms=None if created_s is None else created_s * 1000,
+        output_id=text_of(document.get("output_file_id")),
+        error_id=text_of(document.get("error_file_id")),
+        faults=_faults(document.get("errors")),
+    )
+
+
+def _stage(status: str, document: Mapping[str, Any]) -> Stage:
+    """llm-d keeps what was done before a batch failed: then there are results to fetch."""
+    if status == _REFUSED:
+        has_results = text_of(document.get("output_file_id")) or text_of(document.get("error_file_id"))
+        return Stage.ENDED if has_results else Stage.REFUSED
+    return Stage.ENDED if status in _ENDED else Stage.RUNNING
+
+
+def _faults(errors: Any) -> tuple[InputFault, ...]:
+    data = errors.get("data") if isinstance(errors, dict) else None
+    if not isinstance(data, list):
+        return ()
+    return tuple(
+        InputFault(
+            code=text_of(each.get("code")) or "unknown",
+            line=number_of(each.get("line")),
+            param=text_of(each.get("param")),
+        )
+        for each in data
+        if isinstance(each, dict)
+    )
+
+
+def url_of(base_url: str, *words: str) -> str:
+    """An address below the pool's."""
+    return "/".join([base_url.rstrip("/"), *(quote(word, safe="") for word in words)])
+
+
+def object_of(body: bytes) -> dict[str, Any] | None:
+    """The JSON object of a body; None when it is none."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def text_of(value: Any) -> str | None:
+    """A text that says something; OpenAI has sent an empty one in place of null."""
+    return value if isinstance(value, str) and value else None
+
+
+def number_of(value: Any) -> int | None:
+    """A count; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

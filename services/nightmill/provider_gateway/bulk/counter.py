@@ -1,0 +1,92 @@
+"""The bulk side of one partition's desk: its queues and its submissions."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from nightmill.kernel.domain.lifecycle import ProviderBatchState
+from nightmill.kernel.runtime.service import Stall, View
+from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow
+from nightmill.provider_gateway.bulk.outcomes import Effect, withdraw
+from nightmill.provider_gateway.bulk.queue import BulkQueue
+from nightmill.provider_gateway.bulk.submission import ENQUEUED, Submission
+from nightmill.provider_gateway.calls import called_off
+from nightmill.provider_gateway.desk import Desk
+from nightmill.provider_gateway.orders import Order, not_sent
+from nightmill.provider_gateway.pools import PoolAccess
+
+_NOT_CREATED = frozenset({ProviderBatchState.INTENT, ProviderBatchState.ARMED})
+
+
+@dataclass(slots=True)
+class Counter:
+    """In memory; it can be built again from rows."""
+
+    desk: Desk
+    queues: dict[str, BulkQueue] = field(default_factory=dict)  #: by pool
+    submissions: dict[str, Submission] = field(default_factory=dict)
+    put: dict[str, ProviderBatchRow] = field(default_factory=dict)  #: rows that changed in this tick
+    looked_ms: int = 0
+    swept_ms: int = 0
+
+    def queue(self, access: PoolAccess) -> BulkQueue:
+        found = self.queues.get(access.name)
+        if found is None:
+            found = self.queues[access.name] = BulkQueue(access)
+        return found
+
+    def apply(self, submission: Submission, effect: Effect, *, wait_until_ms: int) -> None:
+        """Carry over what was decided about a submission."""
+        self.put.update({row.submission_id: row for row in effect.put})
+        self.desk.ready.extend(effect.answers)
+        if effect.again:
+            queue = self.queue(submission.access)
+            queue.put_back(effect.again)
+            queue.due_at_ms = max(queue.due_at_ms, wait_until_ms)
+
+    def withdraw(self, submission: Submission, now_ms: int) -> None:
+        """Take a submission back that was surely not made."""
+        effect = Effect()
+        withdraw(submission, effect, now_ms)
+        self.apply(submission, effect, wait_until_ms=now_ms)
+
+    def enqueued_tokens(self, pool: str) -> int:
+        """What the provider counts as enqueued of this partition's submissions, or may count."""
+        mine = (s.row for s in self.submissions.values() if s.row.pool == pool)
+        return sum(row.input_tokens for row in mine if row.state in ENQUEUED)
+
+    def call_off(self, controls: View[BatchControlled], now_ms: int) -> None:
+        """Let go of what belongs to cancelled batches: what was not created is not sent, the rest will be cancelled."""
+        for submission in self.submissions.values():
+            unmade = submission.state in _NOT_CREATED and not submission.doubt
+            if not (unmade or submission.state is ProviderBatchState.SUBMITTED) or not submission.orders:
+                continue
+            submission.called_off = _nobody_waits(submission.orders, controls)
+            if submission.called_off and unmade and not submission.busy and not submission.uncommitted:
+                self.withdraw(submission, now_ms)
+        for queue in self.queues.values():
+            gone = queue.called_off(controls, now_ms)
+            self.desk.ready.extend(not_sent(order, now_ms=now_ms) for order in gone)
+
+    def stalls(self) -> Iterator[Stall]:
+        for submission in self.submissions.values():
+            if submission.doubt:
+                yield _doubt(submission)
+        for pool, queue in self.queues.items():
+            if queue.blocked is not None:
+                yield Stall(subject=f"bulk input for {pool}", pool=pool, reason=queue.blocked)
+
+
+def _nobody_waits(orders: Sequence[Order], controls: View[BatchControlled]) -> bool:
+    words = {batch: controls.get(batch) for batch in {order.attempt.batch_id for order in orders}}
+    return all(called_off(order.attempt, words[order.attempt.batch_id]) for order in orders)
+
+
+def _doubt(submission: Submission) -> Stall:
+    row = submission.row
+    return Stall(
+        subject=f"submission {row.submission_id}",
+        pool=row.pool,
+        reason=f"pool {row.pool}: a submission of {row.requests} requests may have reached the provider; it is looked "
+        "for, and not made again before the provider has said that it is not there",
+        until_ms=submission.due_at_ms,
+    )

@@ -1,0 +1,94 @@
+"""Results from the provider to this machine's disk, and from there, some at a time, to answers (E6).
+
+A download that breaks goes on where it stopped; its size is compared with what the provider says the file has. Nothing
+but lines that are being read is in memory, whatever the size of the files.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from nightmill.kernel.wire.messages import AttemptAnswered
+from nightmill.provider_gateway.bulk import errands as e
+from nightmill.provider_gateway.bulk.answers import answer
+from nightmill.provider_gateway.bulk.requests import dialect_of, to_pool
+from nightmill.provider_gateway.bulk.results import line_at, sort_lines
+from nightmill.provider_gateway.bulk.wire import Broken, Wire
+from nightmill.provider_gateway.exchange import Response
+from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.orders import custom_id, offloaded
+
+_TRANSFER_S = 1800.0
+_REQUEST_S = 60.0
+#: a download that stops so often without bringing a byte is broken off, to be tried again later
+_MOST_STANDSTILLS = 3
+
+
+def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
+    """Both files, output first, and the place of each order's line in them. Raises `Broken`, `Unavailable`."""
+    paths: list[Path] = []
+    for kind, file_id in (("output", errand.row.output_id), ("error", errand.row.error_id)):
+        if file_id is None:
+            continue
+        path = stem.with_name(f"{stem.name}-{kind}.jsonl")
+        refusal = _brought(errand, wire, file_id, path)
+        if refusal is not None:
+            return refusal
+        paths.append(path)
+    positions = {custom_id(order): position for position, order in enumerate(errand.orders)}
+    aside = stem.parent / "strange" / f"{errand.row.submission_id}.jsonl"
+    found = sort_lines(paths, positions, dialect_of(errand.access).read, aside)
+    return e.Harvest(
+        paths=tuple(paths), places=found.places, strangers=found.strangers, repeats=found.repeats, aside=aside
+    )
+
+
+def read(errand: e.Read, put_blob: Callable[[bytes], str]) -> e.Answers:
+    """One answer for each order of the errand. Raises `Unavailable` when the blob store is away."""
+    dialect, harvest = dialect_of(errand.access), errand.harvest
+    answers: list[AttemptAnswered] = []
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open("rb")) for path in harvest.paths]
+        for position, order in enumerate(errand.orders, errand.first):
+            place = harvest.places.get(position)
+            line = None if place is None else dialect.read(line_at(files[place[0]], place))
+            answered = answer(order, line, errand.row, errand.access.adapter)
+            answers.append(offloaded(answered, put_blob))
+    return tuple(answers)
+
+
+def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Outcome | None:
+    """None when the whole file is there."""
+    access, dialect = errand.access, dialect_of(errand.access)
+    to = to_pool(access)
+    ask, size = dialect.about(access.base_url, file_id), None
+    if ask is not None:
+        about = wire.send(ask, to, deadline_s=_REQUEST_S)
+        if about.status != 200:
+            return _missing(errand, about)
+        stored = dialect.stored(about.body)
+        size = None if stored is None else stored.bytes
+    standstills, have = 0, 0
+    while True:
+        try:
+            response = wire.download(dialect.content(access.base_url, file_id), path, to, deadline_s=_TRANSFER_S)
+        except Broken:
+            now_have = path.stat().st_size if path.exists() else 0
+            standstills, have = (0, now_have) if now_have > have else (standstills + 1, have)
+            if standstills >= _MOST_STANDSTILLS:
+                raise
+            continue
+        if response.status not in (200, 416):
+            return _missing(errand, response)
+        have = path.stat().st_size
+        if size is None or have == size:
+            return None
+        path.unlink()
+        return e.Refused(failure=failure(Signal.BODY_INCOMPLETE, detail=f"{have} of {size} bytes"))
+
+
+def _missing(errand: e.Fetch, response: Response) -> e.Outcome:
+    if response.status == 404:
+        return e.Absent()
+    found = errand.access.adapter.reply(response, now_ms=errand.row.ended_at_ms or 0).failure
+    return e.Refused(failure=found or failure(Signal.UNEXPECTED_SHAPE, status=response.status))

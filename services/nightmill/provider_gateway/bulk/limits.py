@@ -1,0 +1,62 @@
+"""How large a submission may be: the pool's limits, what the provider taught, and what it counts as enqueued. Pure.
+
+Providers count the input tokens of all unfinished batches of a model and fail a batch that goes beyond, after it was
+created; and some take less than they document. What a refusal teaches is kept until submissions of the smaller size
+went well.
+"""
+
+from dataclasses import dataclass, replace
+
+from nightmill.kernel.domain.settings import BulkLimits
+
+#: our count of tokens differs from the provider's, and one too many fails the whole file
+_HEADROOM_PERCENT = 90
+#: with less room than this share of what is wanted, it is better to wait for a submission to end
+_WORTH_SHARE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What one submission holds, or may hold. `tokens` None: nobody counts them."""
+
+    requests: int
+    bytes: int
+    tokens: int | None
+
+
+def configured(limits: BulkLimits) -> Size:
+    """What pools.yaml allows a submission."""
+    tokens = limits.enqueued_tokens
+    return Size(
+        requests=limits.max_requests,
+        bytes=limits.max_bytes,
+        tokens=None if tokens is None else max(1, tokens * _HEADROOM_PERCENT // 100),
+    )
+
+
+def room(most: Size, *, enqueued_tokens: int, wanted_tokens: int) -> Size | None:
+    """What the next submission may hold beside `enqueued_tokens` of unfinished ones; None: wait for one of them."""
+    if most.tokens is None:
+        return most
+    left = most.tokens - enqueued_tokens
+    if enqueued_tokens and left < min(wanted_tokens, most.tokens // _WORTH_SHARE):
+        return None
+    return replace(most, tokens=max(left, 1))
+
+
+def shrunk(most: Size, refused: Size, *, in_tokens: bool) -> Size:
+    """Half of what was refused, in the dimension that was too large."""
+    if in_tokens:
+        return replace(most, tokens=max(1, (refused.tokens or 1) // 2))
+    return replace(most, requests=max(1, refused.requests // 2), bytes=max(1, refused.bytes // 2))
+
+
+def grown(most: Size, limit: Size) -> Size:
+    """Twice as much after a submission that was taken, up to what pools.yaml allows.
+
+    A token limit that only a refusal taught doubles without end: pools.yaml knows none.
+    """
+    tokens = most.tokens
+    if tokens is not None:
+        tokens = tokens * 2 if limit.tokens is None else min(tokens * 2, limit.tokens)
+    return Size(requests=min(most.requests * 2, limit.requests), bytes=min(most.bytes * 2, limit.bytes), tokens=tokens)

@@ -1,0 +1,236 @@
+"""What the end of an errand means for its submission: the row that follows, answers, or orders that wait again."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nightmill.kernel.domain.failures import FailureClass
+from nightmill.kernel.domain.lifecycle import ProviderBatchEvent
+from nightmill.kernel.runtime.observe import metrics
+from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ProviderBatchRow
+from nightmill.provider_gateway.bulk import errands as e
+from nightmill.provider_gateway.bulk.answers import faulty
+from nightmill.provider_gateway.bulk.dialect import BatchSeen, Stage
+from nightmill.provider_gateway.bulk.limits import Size
+from nightmill.provider_gateway.bulk.results import Places
+from nightmill.provider_gateway.bulk.standing import Standing
+from nightmill.provider_gateway.bulk.steps import Step, Timing, backoff_ms, doubt_ends_at_ms, poll_ms
+from nightmill.provider_gateway.bulk.submission import Submission, ended
+from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.orders import Order, refused
+
+log = logging.getLogger(__name__)
+
+#: looks at something that the provider says it has not, before it counts as lost
+_MOST_ABSENT = 5
+_MOST_REMOVALS = 5
+_TAKES_INPUT = frozenset({Step.UPLOAD, Step.CREATE})
+_TOKENS = "token_limit_exceeded"
+_TOO_MANY = frozenset({"too_many_tasks", "file_too_large", "too_large"})
+#: the input itself is wrong: every other one would be
+_OURS = frozenset({"duplicate_custom_id", "url_mismatch", "mismatched_model", "model_mismatch", "empty_file"})
+
+
+@dataclass(slots=True)
+class Effect:
+    """What is to be done about a submission."""
+
+    put: list[ProviderBatchRow] = field(default_factory=list)
+    answers: list[AttemptAnswered] = field(default_factory=list)
+    again: Sequence[Order] = ()  #: orders that wait for another submission
+
+
+class Outcomes:
+    """Decides on one outcome at a time; remembers nothing itself."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+
+    def of(self, step: Step, submission: Submission, standing: Standing, outcome: e.Outcome, now_ms: int) -> Effect:
+        """The consequence of an errand's end for the submission it was for."""
+        effect = Effect()
+        match outcome:
+            case e.Polled():
+                self._polled(submission, standing, outcome, effect, now_ms)
+            case e.Blocked(reason=reason):
+                self._again_later(submission, now_ms)
+                log.warning("bulk work waits", extra={"action": "bulk_waits", "reason": reason})
+            case e.Unsure(failure=found) if step is Step.CREATE:
+                submission.doubt, submission.due_at_ms = True, doubt_ends_at_ms(submission, self._timing)
+                _log(submission, "submission in doubt", "submission_in_doubt", signal=found.signal)
+            case e.Refused(failure=found) if step in _TAKES_INPUT and found.failure_class is FailureClass.BAD_INPUT:
+                self._refused_whole(submission, standing, found, effect, now_ms)
+            case e.Refused(failure=found) if step is Step.REMOVE and submission.tries + 1 >= _MOST_REMOVALS:
+                # the provider forgets them by itself, in days
+                effect.put.append(submission.note(removed_at_ms=now_ms))
+                _log(submission, "files left at the provider", "files_left", level=logging.WARNING, why=found.message)
+            case e.Refused(failure=found) | e.Unsure(failure=found):
+                self._again_later(submission, now_ms, found)
+            case _:
+                self._went_well(step, submission, outcome, effect, now_ms)
+        return effect
+
+    def _went_well(self, step: Step, submission: Submission, outcome: e.Outcome, effect: Effect, now_ms: int) -> None:
+        match step, outcome:
+            case Step.UPLOAD, str(file_id):
+                effect.put.append(submission.move(ProviderBatchEvent.ARM, file_id=file_id, armed_at_ms=now_ms))
+            case ((Step.CREATE | Step.LOOK_UP), BatchSeen()):
+                self._submitted(submission, outcome, effect, now_ms)
+            case Step.LOOK_UP, e.Absent():
+                self._absent(submission, effect, now_ms)
+            case Step.LOOK_UP, e.Undecided():
+                submission.looks += 1
+                submission.due_at_ms = now_ms + poll_ms(submission.looks, self._timing)
+            case Step.FENCE, e.Done():
+                submission.fenced, submission.tries = True, 0
+                submission.due_at_ms = now_ms + self._timing.list_lag
+            case Step.CANCEL, e.Done():
+                effect.put.append(submission.note(cancelled_at_ms=now_ms))
+                submission.looks, submission.due_at_ms = 0, now_ms
+            case Step.FETCH, (e.Harvest() | e.Absent()):
+                self._fetched(submission, outcome, now_ms)
+            case Step.REMOVE, e.Done():
+                effect.put.append(submission.note(removed_at_ms=now_ms))
+            case _:
+                # a create that came too late: the row is armed anew
+                submission.due_at_ms = now_ms
+
+    def _polled(
+        self, submission: Submission, standing: Standing, polled: e.Polled, effect: Effect, now_ms: int
+    ) -> None:
+        row = submission.row
+        seen = next((each for each in polled.batches if each.id == row.provider_batch_id), None)
+        if seen is None:
+            if row.provider_batch_id in polled.gone and submission.tries + 1 >= _MOST_ABSENT:
+                _log(submission, "batch lost", "batch_lost", level=logging.ERROR)
+                effect.put.append(submission.move(ProviderBatchEvent.END, ended_at_ms=now_ms))
+            else:
+                self._again_later(submission, now_ms)
+            return
+        submission.tries = 0
+        match seen.stage:
+            case Stage.RUNNING:
+                submission.looks += 1
+                submission.due_at_ms = now_ms + poll_ms(submission.looks, self._timing)
+            case Stage.ENDED:
+                standing.taken()
+                self._ended(submission, seen, effect, now_ms)
+            case Stage.REFUSED:
+                self._refused(submission, standing, seen, effect, now_ms)
+
+    # -- one by one
+
+    def _again_later(self, submission: Submission, now_ms: int, found: Failure | None = None) -> None:
+        submission.tries += 1
+        hinted_ms = 0 if found is None or found.retry_after_ms is None else found.retry_after_ms
+        submission.due_at_ms = now_ms + max(backoff_ms(submission.tries, self._timing), hinted_ms)
+
+    def _submitted(self, submission: Submission, seen: BatchSeen, effect: Effect, now_ms: int) -> None:
+        submission.doubt = False
+        submission.due_at_ms = now_ms + self._timing.poll
+        changes = {"provider_batch_id": seen.id, "submitted_at_ms": now_ms}
+        effect.put.append(submission.move(ProviderBatchEvent.SUBMIT, **changes))
+        _log(submission, "submission made", "submission_made", requests=submission.row.requests)
+
+    def _absent(self, submission: Submission, effect: Effect, now_ms: int) -> None:
+        submission.absent, submission.tries = True, 0
+        if submission.fenced:
+            withdraw(submission, effect, now_ms)
+            _log(submission, "submission never was", "submission_absent")
+        elif submission.row.file_id is None:
+            # there is no input to remove: its time alone keeps a create from being sent late
+            submission.fenced, submission.due_at_ms = True, now_ms + self._timing.list_lag
+
+    def _ended(self, submission: Submission, seen: BatchSeen, effect: Effect, now_ms: int) -> None:
+        facts = dict(ended(seen, now_ms))
+        if seen.fingerprint is not None and seen.fingerprint != submission.row.fingerprint:
+            _log(submission, "batch has another input", "fingerprint_differs", level=logging.ERROR)
+            metrics.count("bulk_lines_strange", submission.row.requests, pool=submission.row.pool)
+            facts |= {"output_id": None, "error_id": None}
+        effect.put.append(submission.move(ProviderBatchEvent.END, **facts))
+        _log(submission, "batch ended", "batch_ended", status=seen.status)
+
+    def _fetched(self, submission: Submission, outcome: e.Harvest | e.Absent, now_ms: int) -> None:
+        row = submission.row
+        if isinstance(outcome, e.Absent):
+            self._again_later(submission, now_ms)
+            if submission.tries < _MOST_ABSENT:
+                return
+            _log(submission, "results lost", "results_lost", level=logging.ERROR)
+            outcome = e.Harvest(paths=(), places=Places(len(submission.orders)), strangers=0, repeats=0)
+            submission.due_at_ms, submission.refetched = now_ms, True
+        missing = outcome.places.missing
+        if missing and not row.absent_not_run and not submission.refetched:
+            submission.refetched = True
+            self._again_later(submission, now_ms)
+            return
+        submission.harvest, submission.tries = outcome, 0
+        # lines of requests that were answered before a restart are nobody's now
+        strangers = max(0, outcome.strangers - (row.requests - len(submission.orders)))
+        _log(submission, "results are here", "results_fetched", missing=missing, repeats=outcome.repeats)
+        if strangers or outcome.repeats:
+            metrics.count("bulk_lines_strange", strangers + outcome.repeats, pool=row.pool)
+            counts = {"unknown": strangers, "repeated": outcome.repeats, "kept_in": str(outcome.aside)}
+            _log(submission, "results have strange lines", "strange_lines", level=logging.ERROR, **counts)
+
+    # -- refusals of the whole
+
+    def _refused(
+        self, submission: Submission, standing: Standing, seen: BatchSeen, effect: Effect, now_ms: int
+    ) -> None:
+        """Nothing of the batch ran: those whose lines are named fail, the others wait for another submission."""
+        codes = {fault.code for fault in seen.faults}
+        by_line = {fault.line: fault for fault in seen.faults if fault.line is not None}
+        if _TOKENS in codes:
+            standing.refusals += 1
+            standing.too_much(_size(submission), in_tokens=True)
+            withdraw(submission, effect, now_ms)
+        elif codes & _OURS:
+            self._give_up(submission, seen.faults[0].code, effect, now_ms)
+        elif by_line and not codes & _TOO_MANY:
+            named = [(order, by_line.get(number)) for number, order in enumerate(submission.orders, 1)]
+            effect.answers += [faulty(order, fault, now_ms) for order, fault in named if fault is not None]
+            withdraw(submission, effect, now_ms)
+            effect.again = [order for order, fault in named if fault is None]
+        else:
+            code = seen.faults[0].code if seen.faults else None
+            self._refused_whole(submission, standing, failure(Signal.BATCH_REFUSED, code=code), effect, now_ms)
+        _log(submission, "batch refused", "batch_refused", level=logging.WARNING, codes=sorted(codes))
+
+    def _refused_whole(
+        self, submission: Submission, standing: Standing, found: Failure, effect: Effect, now_ms: int
+    ) -> None:
+        """Halves are tried. One request alone fails for what was said of it, and so do all at a second bare refusal."""
+        standing.refusals += 1
+        no_reason = found.signal == Signal.BATCH_REFUSED
+        if len(submission.orders) > 1 and not (no_reason and standing.refusals > 1):
+            standing.too_much(_size(submission), in_tokens=False)
+            withdraw(submission, effect, now_ms)
+            return
+        effect.answers += [refused(order, found, now_ms=now_ms) for order in submission.orders]
+        withdraw(submission, effect, now_ms)
+        effect.again = ()
+
+    def _give_up(self, submission: Submission, code: str, effect: Effect, now_ms: int) -> None:
+        found = failure(Signal.BATCH_REFUSED, code=code)
+        effect.answers += [refused(order, found, now_ms=now_ms) for order in submission.orders]
+        withdraw(submission, effect, now_ms)
+        effect.again = ()
+
+
+def withdraw(submission: Submission, effect: Effect, now_ms: int) -> None:
+    """Take a submission back that surely never ran: its orders wait for another."""
+    effect.put.append(submission.move(ProviderBatchEvent.WITHDRAW, closed_at_ms=now_ms))
+    effect.again, submission.orders = submission.orders, []
+    submission.due_at_ms = now_ms
+
+
+def _size(submission: Submission) -> Size:
+    row = submission.row
+    return Size(requests=row.requests, bytes=row.bytes, tokens=row.input_tokens)
+
+
+def _log(submission: Submission, text: str, action: str, *, level: int = logging.INFO, **facts: object) -> None:
+    row = submission.row
+    extra = {"action": action, "submission": row.submission_id, "pool": row.pool, "batch": row.provider_batch_id}
+    log.log(level, text, extra=extra | facts)

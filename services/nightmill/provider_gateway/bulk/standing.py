@@ -1,0 +1,80 @@
+"""How the bulk lane stands with a pool: what a submission may hold, and whether the provider wants to be left alone."""
+
+import logging
+
+from nightmill.kernel.domain.failures import FailureClass
+from nightmill.kernel.domain.settings import BulkLimits
+from nightmill.kernel.runtime.service import Stall
+from nightmill.kernel.wire.messages import Failure
+from nightmill.provider_gateway.bulk.limits import Size, configured, grown, shrunk
+from nightmill.provider_gateway.health import HEALTHY, PoolHealth, after
+
+log = logging.getLogger(__name__)
+
+
+class Standing:
+    """Of one pool, in all partitions of this process. In memory: a restart finds out again."""
+
+    def __init__(self, pool: str, limits: BulkLimits) -> None:
+        self.pool = pool
+        self._limit = configured(limits)
+        self.most = self._limit
+        self.refusals = 0  #: batches that were refused as a whole, in a row
+        self._health: PoolHealth = HEALTHY
+        self._seen: Failure | None = None
+
+    def is_paused(self, now_ms: int) -> bool:
+        """Whether to ask nothing of the provider now."""
+        return now_ms < self._health.paused_until_ms
+
+    @property
+    def paused_until_ms(self) -> int:
+        return self._health.paused_until_ms
+
+    def learn(self, seen: Failure | None, *, started_at_ms: int, now_ms: int) -> None:
+        """Take in how a request ended; None: well."""
+        before = self._health
+        self._health = after(before, seen, started_at_ms=started_at_ms, now_ms=now_ms)
+        if seen is not None and self._health.strikes > before.strikes:
+            self._seen = seen
+            log.log(
+                logging.ERROR if seen.failure_class is FailureClass.ACCOUNT else logging.WARNING,
+                "bulk lane of a pool waits",
+                extra={
+                    "action": "bulk_lane_waits",
+                    "pool": self.pool,
+                    "signal": seen.signal,
+                    "reason": seen.message,
+                    "for_ms": self._health.paused_until_ms - now_ms,
+                },
+            )
+
+    def taken(self) -> None:
+        """A submission was taken: as much as before, and more, may go out."""
+        self.refusals = 0
+        self.most = grown(self.most, self._limit)
+
+    def too_much(self, refused: Size, *, in_tokens: bool) -> None:
+        """A submission was refused for its size."""
+        self.most = shrunk(self.most, refused, in_tokens=in_tokens)
+        log.warning(
+            "submissions get smaller",
+            extra={
+                "action": "submissions_shrunk",
+                "pool": self.pool,
+                "requests": self.most.requests,
+                "bytes": self.most.bytes,
+                "tokens": self.most.tokens,
+            },
+        )
+
+    def stall(self) -> Stall | None:
+        """Why nothing goes out, where the provider is the reason."""
+        if not self._health.strikes or self._seen is None:
+            return None
+        return Stall(
+            subject=f"bulk lane of {self.pool}",
+            pool=self.pool,
+            reason=f"pool {self.pool}, bulk lane: {self._seen.message}",
+            until_ms=self._health.paused_until_ms,
+        )

@@ -1,0 +1,110 @@
+"""Errands on threads: inputs, uploads, creates, polls, downloads and the reading of results.
+
+A pool of threads for each kind of work, so that a long download keeps no poll waiting. What goes wrong with a request
+is an outcome; anything else is a defect, and `completed` raises it where the process can end of it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from nightmill.kernel.runtime.service import Unavailable
+from nightmill.kernel.store.blobs import BlobStore
+from nightmill.provider_gateway.bulk import errands as e
+from nightmill.provider_gateway.bulk.fetching import fetch, read
+from nightmill.provider_gateway.bulk.input import Writer
+from nightmill.provider_gateway.bulk.requests import Requests, dialect_of
+from nightmill.provider_gateway.bulk.wire import Broken, Wire
+from nightmill.provider_gateway.failures import failure
+
+#: threads by kind of work
+_THREADS = {"build": 1, "transfer": 3, "request": 4, "read": 1}
+_KINDS: dict[type[e.Errand], str] = {
+    e.Build: "build",
+    e.Upload: "transfer",
+    e.Fetch: "transfer",
+    e.Read: "read",
+}
+
+
+class ThreadRunner:
+    """Satisfies `Runner`. `folder` is this process's own; what an earlier life left there can all be had again.
+
+    `request_s` is the deadline of a short request, a create included: what `Timing.request` says.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        blobs: BlobStore,
+        authorizations: Mapping[str, str],
+        clock_ms: Callable[[], int],
+        request_s: float,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.jsonl"):
+            old.unlink()
+        self._folder, self._clock_ms = folder, clock_ms
+        self._wire = Wire(authorizations)
+        self._requests = Requests(self._wire, request_s=request_s, clock_ms=clock_ms)
+        self._writer = Writer(folder, blobs)
+        self._blobs = blobs
+        self._pools = {kind: ThreadPoolExecutor(n, f"bulk-{kind}") for kind, n in _THREADS.items()}
+        self._numbers = count(1)
+        self._ended: deque[e.Ended] = deque()
+        self._died: BaseException | None = None
+
+    def start(self, errand: e.Errand) -> int:
+        number, started_at_ms = next(self._numbers), self._clock_ms()
+        pool = self._pools[_KINDS.get(type(errand), "request")]
+        future = pool.submit(self._carry_out, errand, number)
+        future.add_done_callback(partial(self._note, number, started_at_ms))
+        return number
+
+    def completed(self) -> Sequence[e.Ended]:
+        if self._died is not None:
+            raise RuntimeError("an errand of the bulk lane has failed") from self._died
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
+    def close(self) -> None:
+        self._writer.stop()
+        self._wire.close()
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _note(self, number: int, started_at_ms: int, future: Future[e.Outcome]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._died = error
+        else:
+            self._ended.append(e.Ended(number=number, outcome=future.result(), started_at_ms=started_at_ms))
+
+    def _carry_out(self, errand: e.Errand, number: int) -> e.Outcome:
+        try:
+            return self._do(errand, number)
+        except Broken as error:
+            found = failure(error.signal)
+            return e.Unsure(failure=found) if error.sent else e.Refused(failure=found)
+        except (Unavailable, OSError) as error:
+            return e.Blocked(reason=str(error))
+
+    def _do(self, errand: e.Errand, number: int) -> e.Outcome:
+        match errand:
+            case e.Build():
+                return self._writer.build(errand, dialect_of(errand.access))
+            case e.Fetch():
+                return fetch(errand, self._wire, self._folder / f"{errand.row.submission_id}-{number}")
+            case e.Read():
+                return read(errand, self._blobs.put)
+            case e.Remove():
+                for left in self._folder.glob(f"{errand.name}*"):
+                    left.unlink(missing_ok=True)
+                return self._requests.ask(errand)
+            case _:
+                return self._requests.ask(errand)
