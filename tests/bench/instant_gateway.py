@@ -22,6 +22,7 @@ from nightmill.kernel.runtime.process import run_service
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.settings import Settings, load_config, read_settings
 from nightmill.kernel.store.blobs import BlobStore
+from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.caller import CLOSED, Call, CallResult, Permit
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.orders import concluded
@@ -142,6 +143,13 @@ def build(settings: Settings) -> Service:
         blobs=BlobStore(settings.blobs_url),
         outbox=outbox,
         caller=InstantCaller(outbox),
+        runner=ThreadRunner(
+            settings.outbox_dir / f"bulk-{settings.instance}",
+            blobs=BlobStore(settings.blobs_url),
+            authorizations={},
+            clock_ms=lambda: time.time_ns() // 1_000_000,
+            request_s=60.0,
+        ),
     )
 
 

@@ -41,6 +41,9 @@ from nightmill.kernel.wire.messages import (
 from nightmill.kernel.wire.topics import BATCH_CONTROLLED
 from nightmill.planner.service import Planner
 from nightmill.planner.tokens import count_tokens
+from nightmill.provider_gateway.bulk.errands import Runner
+from nightmill.provider_gateway.bulk.steps import Timing
+from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.http import HttpCaller
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.run import access_of
@@ -51,6 +54,8 @@ from nightmill.rate_governor.service import RateGovernor
 from nightmill.validator.service import Validator
 
 M = TypeVar("M")
+#: of the bulk lane: a provider whose day is a second
+QUICK = Timing(gather=100, submit_within=800, request=500, guard=200, list_lag=100, poll=50, longest_poll=200, retry=50)
 SERVICES = ("planner", "dispatcher", "provider_gateway", "validator", "publisher", "rate_governor")
 
 
@@ -65,6 +70,8 @@ class Line:
     folder: Path
     config: Config
     broker: MemoryBroker = field(default_factory=lambda: MemoryBroker(partitions=2))
+    bulk_timing: Timing = QUICK
+    host: str = ""  #: whose disk a service is started on
     loops: dict[str, Loop] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,7 +90,7 @@ class Line:
             self._build(name),
             self.log,
             instance="0",
-            state_dir=self.folder / "state" / name,
+            state_dir=self.folder / "state" / self.host / name,
             clock_s=time.monotonic,
             pace=Pace(commit_every_ms=20),
         )
@@ -110,10 +117,29 @@ class Line:
         )
         found = {n: access_of(n, p, self.config.prices, settings) for n, p in self.config.pools.items()}
         accesses = {name: access for name, (access, _) in found.items()}
-        keys = {name: f"Bearer {key}" for name, (_, key) in found.items() if key is not None}
-        outbox = Outbox(self.folder / "outbox")
-        caller = HttpCaller(outbox, put_blob=self.blobs.put, authorizations=keys, clock_ms=now_ms)
-        return ProviderGateway(instance="0", pools=accesses, blobs=self.blobs, outbox=outbox, caller=caller)
+        self.keys = {name: f"Bearer {key}" for name, (_, key) in found.items() if key is not None}
+        outbox = Outbox(self.folder / "outbox" / self.host)
+        caller = HttpCaller(outbox, put_blob=self.blobs.put, authorizations=self.keys, clock_ms=now_ms)
+        self.gateway = ProviderGateway(
+            instance="0",
+            pools=accesses,
+            blobs=self.blobs,
+            outbox=outbox,
+            caller=caller,
+            runner=self.make_runner(self.folder / f"bulk-{next(self._suffixes)}"),
+            bulk_timing=self.bulk_timing,
+        )
+        return self.gateway
+
+    def make_runner(self, folder: Path) -> Runner:
+        """What carries out the errands of the bulk lane."""
+        return ThreadRunner(
+            folder,
+            blobs=self.blobs,
+            authorizations=self.keys,
+            clock_ms=now_ms,
+            request_s=self.bulk_timing.request / 1000,
+        )
 
     def submit(self, pipeline: Pipeline, rows: Iterable[dict[str, Any]], **fields: Any) -> str:
         """Submit a job over rows as JSONL; returns its id."""
@@ -199,6 +225,8 @@ class Line:
     def kill(self, name: str) -> None:
         """The service's process is gone: nothing of its open transaction happened."""
         self.loops.pop(name).abandon()
+        if name == "provider_gateway":
+            self.gateway.close()  # its connections and threads are gone, too; nothing is committed by it
 
     def close(self) -> None:
         for loop in self.loops.values():

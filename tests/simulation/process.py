@@ -15,6 +15,7 @@ from nightmill.kernel.runtime.settings import Settings
 from nightmill.kernel.runtime.transaction import Pace
 from nightmill.ledger.service import Ledger
 from nightmill.planner.service import Planner
+from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.run import access_of
 from nightmill.provider_gateway.service import ProviderGateway
@@ -249,7 +250,16 @@ class Process:
             put_blob=blobs.put,
             is_slow=lambda: world.happens("slow_send"),
         )
-        return ProviderGateway(instance=self.instance, pools=accesses, blobs=blobs, outbox=outbox, caller=self.caller)
+        runner = ThreadRunner(
+            Path(f"{self.outbox_path}-bulk"),
+            blobs=blobs,
+            authorizations={},
+            clock_ms=lambda: self.now_ms,
+            request_s=60.0,
+        )
+        return ProviderGateway(
+            instance=self.instance, pools=accesses, blobs=blobs, outbox=outbox, caller=self.caller, runner=runner
+        )
 
     def _watched(self, service: Service) -> Service:
         """The service with a point at each handler's begin and end, where the seed kills there."""

@@ -28,6 +28,7 @@ from nightmill.kernel.wire.messages import (
     ShardStateRow,
 )
 from nightmill.provider_gateway.adapters import adapter_of
+from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.caller import CLOSED, Call, CallResult, Permit
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.orders import Order, concluded
@@ -258,6 +259,13 @@ class Stage:
             blobs=self.documents.blobs,
             outbox=self.outbox,
             caller=self.caller,
+            runner=ThreadRunner(
+                self.folder / f"bulk-{instance}",
+                blobs=self.documents.blobs,
+                authorizations={},
+                clock_ms=lambda: self.now_ms,
+                request_s=60.0,
+            ),
         )
         self.gateway.attach_views({BatchControlled: self.controls})
         self.part = StagePartition(self.gateway, now_ms=self.now_ms)

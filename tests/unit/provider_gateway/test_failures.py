@@ -34,6 +34,7 @@ def test_a_call_of_unknown_outcome_is_never_called_free() -> None:
         Signal.DEADLINE_PASSED,
         Signal.CRASHED,
         Signal.MOVED,
+        Signal.RESULT_MISSING,
     }
     assert all(row.billed is Billed.UNKNOWN for row in ROWS.values() if row.outcome_unknown)
     assert outcome_unknown(failure(Signal.CONNECTION_LOST))
