@@ -74,10 +74,12 @@ MEANS: dict[Signal, Means] = {
     S.TURN_PAUSED: _INVALID,
     S.EMPTY_CONTENT: _INVALID,
 }
-#: signals that no provider sends: what a pool's history makes of others, and our own side's
+#: signals that no call ends with by itself: what a pool's history makes of others, our own side's, and those of batches,
+#: which tests/integration/test_bulk.py brings about
 FOUND_BY_US = frozenset(
     {
         *(S.UNEXPLAINED_429, S.HTML_PROXY, S.POOL_UNUSABLE, S.PROMPT_UNRENDERABLE, S.DOCUMENT_MISSING),
         *(S.CRASHED, S.MOVED, S.NO_DESCRIPTORS),
+        *(S.UPLOAD_DAMAGED, S.LIST_TOO_LONG, S.BATCH_REFUSED, S.BATCH_EXPIRED, S.LINE_FAILED, S.RESULT_MISSING),
     }
 )
