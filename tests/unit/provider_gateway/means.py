@@ -74,8 +74,8 @@ MEANS: dict[Signal, Means] = {
     S.TURN_PAUSED: _INVALID,
     S.EMPTY_CONTENT: _INVALID,
 }
-#: signals that no call ends with by itself: what a pool's history makes of others, our own side's, and those of batches,
-#: which tests/integration/test_bulk.py brings about
+#: signals that no call ends with by itself: what a pool's history makes of others, our own side's, and those of
+#: batches, which tests/integration/test_bulk.py brings about
 FOUND_BY_US = frozenset(
     {
         *(S.UNEXPLAINED_429, S.HTML_PROXY, S.POOL_UNUSABLE, S.PROMPT_UNRENDERABLE, S.DOCUMENT_MISSING),
