@@ -138,7 +138,7 @@ GUARDS: tuple[Guard, ...] = (
         off=removals.shards_of_others,
         focus=Focus(("crash", "restart")),
         invariants=("an attempt is called at most once", "published = accepted"),
-        seeds=(10,),
+        seeds=(67,),
     ),
     Guard(
         name="outbox-mark",
