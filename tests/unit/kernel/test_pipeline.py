@@ -102,7 +102,7 @@ def test_the_frozen_form_is_read_as_it_was() -> None:
         ({"name": "a.b"}, "use 1-63 of a-z"),
         ({"checks": [{"enum": {}, "range": {}}]}, "checks: each entry has one rule, not"),
         ({"checks": [{}]}, "checks: each entry has one rule, not"),
-        ({"lane": "bulk"}, "lane"),
+        ({"lane": "express"}, "lane"),
         ({"model": {"pools": [], "max_output_tokens": 1}}, r"model\.pools"),
         ({"model": {"pools": ["a"], "max_output_tokens": 0}}, r"model\.max_output_tokens"),
         ({"input": {"id": "", "fields": ["a"]}}, r"input\.id"),

@@ -154,7 +154,7 @@ def test_an_adapter_of_one_provider_finds_its_list_behind_another_address() -> N
 
 def test_prices_yaml_goes_before_the_list_and_the_list_fills_its_gaps() -> None:
     """Each attempt's row says which book told its cost."""
-    of = pool("gpt-4.1-mini")
+    of = pool("gpt-4.1-mini", provider="openai")
     config = load_config(resource("deploy", "config"))
     assert config.prices.book_version.startswith(f"{config.prices.version} + genai-prices ")
     own = {"gpt-4.1-mini": {"valid_from": "2027-01-01", "input_usd_per_million": 3, "output_usd_per_million": 3}}
