@@ -91,6 +91,11 @@ class InstantCaller:
         known = self._lanes.get(lane)
         return 0 if known is None else known.in_flight
 
+    def unsent(self, lane: str) -> frozenset[str]:
+        with self._changed:
+            known = self._lanes.get(lane)
+            return frozenset() if known is None else frozenset(call.order.key for call in known.ready)
+
     def completed(self) -> list[CallResult]:
         if self._died is not None:
             raise RuntimeError("the thread that answers calls has failed") from self._died

@@ -84,6 +84,11 @@ class SimulatedCaller:
     def in_flight(self, lane: str) -> int:
         return self._lane(lane).in_flight
 
+    def unsent(self, lane: str) -> frozenset[str]:
+        stored = [] if self._stored is None else self._stored[0]
+        waiting = (*self._lane(lane).ready, *self._begun, *stored)
+        return frozenset(call.order.key for call in waiting if call.lane == lane)
+
     def completed(self) -> list[CallResult]:
         done, self._completed = self._completed, []
         return done

@@ -24,6 +24,18 @@ _ONE_SLOT = {
     "tempo_ms": 60,
     "turns": 1200,
 }
+#: a rate that is reached before the slots are
+_FEW_A_MINUTE = {
+    "slots": 6,
+    "items": 20,
+    "jobs": 2,
+    "requests_per_minute": 60,
+    "input_tokens_per_minute": None,
+    "tight_budget": False,
+    "tempo_ms": 25,
+    "turns": 1200,
+    "idle_ms": (50, 250),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +178,15 @@ GUARDS: tuple[Guard, ...] = (
         focus=Focus((), {**_ONE_SLOT, "tempo_ms": 25, "idle_ms": (50, 250)}, {"pause_in_call": 0.05, "hang": 0.6}),
         invariants=("leases never above capacity",),
         seeds=(4,),
+    ),
+    Guard(
+        name="held-until-sent",
+        where="provider_gateway.leases.LeaseHolder.ask: unsent",
+        protects="a level does not drain of calls that wait for a slot: they would arrive beside what is granted then",
+        off=removals.held_until_sent,
+        focus=Focus((), _FEW_A_MINUTE, {"pause_in_call": 0.03}),
+        invariants=("leases never above capacity",),
+        seeds=(10,),
     ),
     Guard(
         name="slots-until-call-deadline",

@@ -174,6 +174,10 @@ def _send_whenever(self: SimulatedCaller) -> None:
 lease_end_before_send = _off((SimulatedCaller, "_go_on", _send_whenever))
 
 
+#: what waits at the HTTP side counts as started, as if it had been sent when it was handed over
+held_until_sent = _off((SimulatedCaller, "unsent", lambda self, lane: frozenset()))
+
+
 # -- rate governor
 
 _Terms = governor_pool.Terms

@@ -63,6 +63,9 @@ class Caller(Protocol):
     def in_flight(self, lane: str) -> int:
         """Calls of a lane that hold a slot now."""
 
+    def unsent(self, lane: str) -> frozenset[str]:
+        """Attempt keys of a lane's calls that were handed over and did not leave yet, with a slot or without."""
+
     def completed(self) -> list[CallResult]:
         """Calls that ended since the last time, durable in the outbox. Raises if the caller's thread has died."""
 

@@ -76,7 +76,8 @@ class Calling:
             self._in_flight.update({call.order.key: lane for call in taken.calls})
             permits[lane.name] = lane.permit(slots)
             paused = now_ms < health.paused_until_ms
-            ask = lane.ask(now_ms, slots_in_use=self._caller.in_flight(lane.name), paused=paused)
+            in_flight, unsent = self._caller.in_flight(lane.name), partial(self._caller.unsent, lane.name)
+            ask = lane.ask(now_ms, slots_in_use=in_flight, unsent=unsent, paused=paused)
             if ask is not None:
                 asks.append(ask)
         if permits:

@@ -113,6 +113,9 @@ class HttpCaller:
     def in_flight(self, lane: str) -> int:
         return self._slots.in_flight(lane)
 
+    def unsent(self, lane: str) -> frozenset[str]:
+        return self._slots.unsent(lane)
+
     def completed(self) -> list[CallResult]:
         if self._died is not None:
             raise RuntimeError("the thread that makes provider calls has failed") from self._died
@@ -165,7 +168,7 @@ class HttpCaller:
         now_ms = self._clock_ms()
         late = []
         for call in marked:
-            if self._slots.may_send(call, now_ms) and not self._closing:
+            if not self._closing and self._slots.let_go(call, now_ms):
                 self._spawn(self._call(call))
             else:
                 late.append(call)
@@ -284,9 +287,8 @@ async def _exchange(connection: Any, request: bytes) -> Response:
     message, content = await protocol.read()
     while 100 <= message.code < 200 and message.code != 101:  # an interim response; the real one follows
         message, content = await protocol.read()
-    body = await _read(content)
     names = {name.lower(): value for name, value in message.headers.items()}
-    return Response(status=message.code, headers=names, body=body)
+    return Response(status=message.code, headers=names, body=await _read(content))
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes:

@@ -1,7 +1,7 @@
 """One pool in one partition: its queue of orders, its lease, and the calls it has handed over."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from nightmill.kernel.runtime.service import Unavailable, View
@@ -107,16 +107,23 @@ class Lane:
             self._finished += 1
             self.holder.settle(reservation, _used(answered))
 
-    def ask(self, now_ms: int, *, slots_in_use: int, paused: bool) -> LeaseRequested | None:
+    def ask(
+        self, now_ms: int, *, slots_in_use: int, unsent: Callable[[], Collection[str]], paused: bool
+    ) -> LeaseRequested | None:
         """An ask for the lease, when one is due. A paused pool wants nothing.
 
-        The holder counts what was handed over as in flight; the governor is told what really is.
+        The holder counts what was handed over as in flight; the governor is told what really is. `unsent` tells the
+        attempt keys of what did not leave yet.
         """
         elapsed_ms = now_ms - self._rated_at_ms
         if elapsed_ms >= _RATE_EVERY_MS:
             self._rate_per_s = finish_rate(self._rate_per_s, self._finished, elapsed_ms)
             self._finished, self._rated_at_ms = 0, now_ms
-        ask = self.holder.ask(now_ms, Wanted() if paused else self._wanted())
+
+        def waiting() -> list[Reservation]:
+            return [self._handed_over[key] for key in unsent() if key in self._handed_over]
+
+        ask = self.holder.ask(now_ms, Wanted() if paused else self._wanted(), waiting)
         return None if ask is None else replace(ask, slots_in_use=slots_in_use)
 
     def _do(self, move: Move, order: Order, render: Render, taken: Taken, now_ms: int) -> bool:

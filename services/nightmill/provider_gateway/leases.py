@@ -5,12 +5,16 @@ again and again while it lives, and amounts are asked for well ahead, so no call
 
     available = granted - used - reserved        in flight < slots
 
+To the governor, only a call that was sent has started: one that is reserved and waits, for a slot or for its mark, may
+arrive at the provider at any moment of the lease, so the pool's level must not drain of it before.
+
 What settlement gives back is available again, but never lifts what is held above what the newest ask reported: the
 governor counts on that, takes in what goes beyond, and grants it anew. Asks are cumulative, so lost, repeated and
 reordered ones do no harm. The number of an ask tells the governor whether its predecessor's answer arrived: + 1 if it
 did, + 2 if it did not.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nightmill.kernel.wire.messages import LeaseAmounts, LeaseGranted, LeaseRequested
@@ -67,9 +71,13 @@ class _Ask:
 
     seq: int
     asked_at_ms: int
-    wants: Vector
+    wants: Vector  #: beyond what is reserved
+    unsent: Vector
     wants_slots: int
-    started: Vector
+    started: Vector  #: used + reserved, but for what is unsent
+
+
+Unsent = Callable[[], Sequence[Reservation]]
 
 
 def holder_id(pool: str, instance: str, partition: int) -> str:
@@ -159,11 +167,13 @@ class LeaseHolder:
         asked_at_ms = min(answered.asked_at_ms, now_ms)  # a clock that was set back makes no lease longer
         self._expires_at_ms = asked_at_ms + message.ttl_ms
         self._renew_at_ms = asked_at_ms + message.ttl_ms // 2
-        self._in_full = fits(answered.wants, minus(self._granted, answered.started))
+        self._in_full = fits(plus(answered.wants, answered.unsent), minus(self._granted, answered.started))
         self._started_since = False
 
-    def ask(self, now_ms: int, wanted: Wanted) -> LeaseRequested | None:
+    def ask(self, now_ms: int, wanted: Wanted, unsent: Unsent = tuple) -> LeaseRequested | None:
         """The ask to send now, if one is due; call it at every tick, and when work arrives.
+
+        `unsent` tells what is reserved and did not leave yet; it is called for an ask that is due.
 
         An ask is due when nothing is held and something is wanted; when more is wanted than is held; at half life.
         A lease with nothing in flight and nothing wanted is given up at half life.
@@ -175,8 +185,8 @@ class LeaseHolder:
         if not self._is_due(now_ms, wanted, wants, demand):
             return None
         if demand == 0:
-            return self._send(now_ms, NOTHING, 0, demand)
-        return self._send(now_ms, wants, self._peak, demand)
+            return self._send(now_ms, NOTHING, NOTHING, 0, demand)
+        return self._send(now_ms, wants, _sum(unsent()), self._peak, demand)
 
     # -- when to ask
 
@@ -240,13 +250,14 @@ class LeaseHolder:
         self._rate = self._window if 0 <= age_ms < 2 * WINDOW_MS else Window()
         self._window = Window(now_ms)
 
-    def _send(self, now_ms: int, wants: Vector, wants_slots: int, demand: int) -> LeaseRequested:
+    def _send(self, now_ms: int, wants: Vector, unsent: Vector, wants_slots: int, demand: int) -> LeaseRequested:
         seq = 1
         if self._last is not None:
             seq = self._last.seq + (1 if self._answered_seq == self._last.seq else 2)
-        sent = _Ask(seq=seq, asked_at_ms=now_ms, wants=wants, wants_slots=wants_slots, started=self._started)
+        started = minus(self._started, unsent)
+        sent = _Ask(seq=seq, asked_at_ms=now_ms, wants=wants, unsent=unsent, wants_slots=wants_slots, started=started)
         self._last = sent
-        self._reported = most(self._reported, self._started)
+        self._reported = most(self._reported, started)
         self._peak = demand
         self._lowered = False
         if wants_slots == 0:
@@ -261,10 +272,10 @@ class LeaseHolder:
             holder_partition=self._partition,
             epoch=self._epoch,
             seq=seq,
-            wants=amounts_of(wants),
+            wants=amounts_of(plus(wants, unsent)),
             wants_slots=wants_slots,
             used=amounts_of(self._used),
-            reserved=amounts_of(self._reserved),
+            reserved=amounts_of(minus(self._reserved, unsent)),
             slots_in_use=self._in_flight,
             asked_at_ms=now_ms,
         )
@@ -273,6 +284,14 @@ class LeaseHolder:
         if not self.is_alive(now_ms):
             return NOTHING
         return minus(self._granted, most(self._started, self._reported))
+
+
+def _sum(reservations: Sequence[Reservation]) -> Vector:
+    return (
+        len(reservations),
+        sum(each.input_tokens for each in reservations),
+        sum(each.output_tokens for each in reservations),
+    )
 
 
 def _queued(wanted: Wanted) -> Vector:

@@ -1,7 +1,7 @@
 """Calls that wait for a slot, and the slots that are taken, lane by lane.
 
 The poll thread puts calls in, gives permits and takes calls back; the thread that makes calls takes them out. Each
-step is one operation of a deque or of a number that only one of the two writes, so there is no lock.
+step is one operation of a deque or a set, or of a number that only one of the two writes, so there is no lock.
 """
 
 from collections import deque
@@ -23,6 +23,7 @@ class _Lane:
     shut: int = 0  #: times that a failure closed it; of the thread that makes calls
     heard: int = 0  #: how many of those the poll thread has heard of
     ready: deque[Call] = field(default_factory=deque)
+    unsent: set[str] = field(default_factory=set)  #: attempt keys of calls that were put in and did not leave yet
 
     def is_open(self, now_ms: int) -> bool:
         return now_ms < self.until_ms and self.shut == self.heard
@@ -48,22 +49,29 @@ class Slots:
 
     def add(self, calls: Sequence[Call]) -> None:
         for call in calls:
-            self._lanes.setdefault(call.lane, _Lane()).ready.append(call)
+            lane = self._lanes.setdefault(call.lane, _Lane())
+            lane.unsent.add(call.order.key)  # before the other thread can see the call and send it
+            lane.ready.append(call)
 
     def withdraw(self, lane: str) -> list[Call]:
         """Take back the calls of a lane that hold no slot."""
         taken: list[Call] = []
-        ready = self._lanes.setdefault(lane, _Lane()).ready
-        while ready:
+        known = self._lanes.setdefault(lane, _Lane())
+        while known.ready:
             try:
-                taken.append(ready.popleft())
+                taken.append(known.ready.popleft())
             except IndexError:  # the other thread took the last one
                 break
+        known.unsent.difference_update([call.order.key for call in taken])
         return taken
 
     def in_flight(self, lane: str) -> int:
         known = self._lanes.get(lane)
         return 0 if known is None else known.in_flight
+
+    def unsent(self, lane: str) -> frozenset[str]:
+        known = self._lanes.get(lane)
+        return frozenset() if known is None else frozenset(known.unsent)
 
     def heard(self, call: Call, seen: Failure | None) -> None:
         """The poll thread has the end of a call: a permit that it gives from now on knows of it."""
@@ -86,9 +94,13 @@ class Slots:
                 lane.in_flight += 1
         return taken
 
-    def may_send(self, call: Call, now_ms: int) -> bool:
-        """Whether a call with a slot may still be sent."""
-        return self._lanes[call.lane].is_open(now_ms)
+    def let_go(self, call: Call, now_ms: int) -> bool:
+        """Whether a call with a slot may still be sent. It is taken to be sent then."""
+        lane = self._lanes[call.lane]
+        if not lane.is_open(now_ms):
+            return False
+        lane.unsent.discard(call.order.key)
+        return True
 
     def put_back(self, call: Call) -> None:
         """A call with a slot waits again, as the first of its lane."""

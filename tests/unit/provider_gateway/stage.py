@@ -187,6 +187,9 @@ class ScriptedCaller:
     def in_flight(self, lane: str) -> int:
         return sum(call.lane == lane for call in self.begun)
 
+    def unsent(self, lane: str) -> frozenset[str]:
+        return frozenset(call.order.key for call in self.waiting.get(lane, ()))
+
     def completed(self) -> list[CallResult]:
         done, self._done = self._done, []
         return done

@@ -130,6 +130,19 @@ def test_what_comes_back_after_an_ask_never_lifts_what_is_held_above_what_the_as
     assert holder.available(T0 + 2_060).input_tokens == 900
 
 
+def test_a_call_that_did_not_leave_is_held_and_not_started() -> None:
+    """E2: the pool's level would drain of it, and it would arrive beside what is granted in its place."""
+    holder = _leased(requests=10)
+    sent, unsent = holder.reserve(100, 0, T0 + 60), holder.reserve(200, 0, T0 + 60)
+    ask = holder.ask(T0 + 2_000, _wanted(8), lambda: [unsent])
+    assert ask is not None
+    assert (ask.reserved.requests, ask.reserved.input_tokens) == (1, 100)
+    assert (ask.wants.requests, ask.wants.input_tokens) == (8 + 1, 8 * 100 + 200)
+    holder.settle(sent, _used(100))
+    holder.settle(unsent, NO_AMOUNTS)
+    assert holder.available(T0 + 2_010).requests == 9  # what comes back unsent is the holder's to start
+
+
 @pytest.mark.parametrize("kind", ["repeated", "overtaken", "other epoch", "never asked"])
 def test_answers_that_change_nothing(kind: str) -> None:
     """E2"""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from nightmill.kernel.runtime.service import Decision
+from nightmill.kernel.wire.messages import LeaseRequested
 from nightmill.provider_gateway.caller import Call, Permit
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.render import Renderer
@@ -43,13 +44,44 @@ def test_a_slot_is_taken_in_order_and_used_again(tmp_path: Path) -> None:
     assert slots.withdraw(LANE) == [calls[3]]
 
 
+def test_a_call_is_unsent_until_it_is_let_go(tmp_path: Path) -> None:
+    """E2: with a slot or without, and also when it had to wait again."""
+    slots, calls = Slots(), make_calls(tmp_path)
+    keys = [call.order.key for call in calls]
+    slots.add(calls)
+    slots.permit({LANE: OPEN})
+    (first, second) = slots.take(0)
+    assert slots.unsent(LANE) == set(keys)
+    assert slots.let_go(first, 99)
+    assert not slots.let_go(second, 100)
+    slots.put_back(second)
+    assert slots.unsent(LANE) == set(keys[1:])
+    assert slots.withdraw(LANE) == calls[1:]
+    assert slots.unsent(LANE) == set()
+
+
+def test_the_governor_is_told_of_calls_that_wait_for_a_slot_as_held(tmp_path: Path) -> None:
+    """E2: two slots and four calls at the HTTP side; two of them have started."""
+    stage = Stage(tmp_path, slots=2)
+    stage.dispatch(make_shard(stage.documents, range(8)))
+    for _ in range(3):
+        stage.step()
+        stage.commit()
+    assert (len(stage.caller.begun), sum(len(calls) for calls in stage.caller.waiting.values())) == (2, 2)
+    stage.granting = False
+    stage.step(2_000)  # at half life the lease is asked for again
+    (ask,) = [message for message in stage.part.sent_now if isinstance(message, LeaseRequested)][-1:]
+    assert (ask.reserved.requests, ask.slots_in_use) == (2, 2)
+    stage.close()
+
+
 def test_a_permit_ends_by_itself(tmp_path: Path) -> None:
     """E4: what has a slot by then goes back, the first of its lane."""
     slots, calls = Slots(), make_calls(tmp_path)
     slots.add(calls)
     slots.permit({LANE: OPEN})
     (first, second) = slots.take(99)
-    assert [slots.may_send(first, 99), slots.may_send(first, 100)] == [True, False]
+    assert [slots.let_go(first, 99), slots.let_go(first, 100)] == [True, False]
     slots.put_back(second)
     slots.put_back(first)
     assert (slots.take(100), slots.in_flight(LANE)) == ([], 0)
@@ -88,7 +120,7 @@ def test_a_permit_from_before_the_failure_does_not_open_the_lane(tmp_path: Path)
     slots.free(first, seen)
     slots.permit({LANE: Permit(slots=2, until_ms=200)})
     assert slots.take(0) == []
-    assert not slots.may_send(second, 0)
+    assert not slots.let_go(second, 0)
     slots.heard(first, seen)
     assert slots.take(0) == []
     assert slots.permit({LANE: Permit(slots=2, until_ms=200)})
