@@ -2,71 +2,31 @@
 
 The order of things for one call: take a slot → mark durable → send → read to the end → free the slot → answer durable →
 `completed`. Keys are added here and are in no log and no message.
-
-Of aiohttp there are connections and the reading of responses. Its `ClientSession` is left out: requests, cookies,
-redirects, proxies and traces of a general client took 150 µs of each call, more than everything else of it together.
 """
 
 import asyncio
-import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-import aiohttp
 import uvloop
-from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
-from yarl import URL
 
 from nightmill.kernel.domain.ids import attempt_id
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
+from nightmill.provider_gateway.connections import CALL_ERRORS, Connections, signal_of_exception
 from nightmill.provider_gateway.deadline import Deadline
 from nightmill.provider_gateway.exchange import Reply, Response
-from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.failures import failure
 from nightmill.provider_gateway.journal import Journal
 from nightmill.provider_gateway.orders import concluded
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.slots import Slots
 from nightmill.provider_gateway.truncation import meaning
 
-MAX_BODY_BYTES = 8 << 20
 CONNECT_S = 10.0
-_KEEPALIVE_S = 30.0
 _DRAIN_S = 1.5
 _JOIN_S = 2.0
-
-
-class _BodyOverCap(Exception):
-    """The body is longer than we are willing to hold."""
-
-
-#: what broke → signal; the first that fits, so special cases stand above their families
-_BROKEN: tuple[tuple[type[BaseException], Signal], ...] = (
-    (_BodyOverCap, Signal.BODY_OVER_CAP),
-    (aiohttp.ClientPayloadError, Signal.BODY_INCOMPLETE),
-    (aiohttp.InvalidURL, Signal.ENDPOINT_MISSING),
-    (aiohttp.ClientConnectorError, Signal.NOT_CONNECTED),  # refused, DNS, TLS
-    (aiohttp.ConnectionTimeoutError, Signal.NOT_CONNECTED),
-    (aiohttp.ClientError, Signal.CONNECTION_LOST),  # reset, disconnected
-    (HttpProcessingError, Signal.CONNECTION_LOST),  # no HTTP
-    (TimeoutError, Signal.DEADLINE_PASSED),
-    (OSError, Signal.CONNECTION_LOST),
-)
-_CALL_ERRORS = tuple(kind for kind, _ in _BROKEN)
-
-
-def signal_of_exception(error: BaseException) -> Signal:
-    """The signal of an error that a call ended with. Raises the error itself when it is none of a call's."""
-    cause = error.__cause__
-    if isinstance(cause, ContentEncodingError):
-        return Signal.BODY_UNDECODABLE
-    if any(isinstance(each, OSError) and each.errno in (errno.EMFILE, errno.ENFILE) for each in (cause, error)):
-        return Signal.NO_DESCRIPTORS
-    for kind, signal in _BROKEN:
-        if isinstance(error, kind):
-            return signal
-    raise error
 
 
 class HttpCaller:
@@ -141,7 +101,7 @@ class HttpCaller:
             self._loop.close()
 
     async def _main(self) -> None:
-        self._connections = _Connections()
+        self._connections = Connections()
         try:
             await self._stop.wait()
             self._closing = True
@@ -192,7 +152,7 @@ class HttpCaller:
                     call.request.body,
                     connect_s=min(CONNECT_S, call.deadline_s / 2),
                 )
-        except _CALL_ERRORS as error:
+        except CALL_ERRORS as error:
             ended_ms = self._clock_ms()
             reply = Reply(failure=failure(signal_of_exception(error)))
         else:
@@ -229,74 +189,6 @@ class HttpCaller:
             self._died = task.exception()
 
 
-class _Connections:
-    """Connections to providers, as many as there are slots: kept, and used again. Of one asyncio thread."""
-
-    def __init__(self) -> None:
-        self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S)
-        self._routes: dict[str, tuple[aiohttp.ClientRequest, str]] = {}  #: by URL: what connects, how a request begins
-
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, connect_s: float) -> Response:
-        """The whole response. Raises one of `_CALL_ERRORS`."""
-        way, begin = self._route(url)
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        head = f"{begin}{lines}content-length: {len(body)}\r\n\r\n"
-        try:
-            connection = await self._connector.connect(way, [], aiohttp.ClientTimeout(connect=connect_s))
-        except TimeoutError as error:
-            raise aiohttp.ConnectionTimeoutError("the server can not be reached in time") from error
-        try:
-            response = await _exchange(connection, head.encode() + body)
-        except BaseException:
-            connection.close()
-            raise
-        connection.release()
-        return response
-
-    async def close(self) -> None:
-        await self._connector.close()
-
-    def _route(self, url: str) -> tuple[aiohttp.ClientRequest, str]:
-        known = self._routes.get(url)
-        if known is None:
-            try:
-                way = aiohttp.ClientRequest("POST", URL(url), loop=asyncio.get_running_loop())
-            except ValueError as error:
-                raise aiohttp.InvalidURL(url) from error
-            own = {name: value for name, value in way.headers.items() if name.lower() not in _PER_REQUEST}
-            lines = "".join(f"{name}: {value}\r\n" for name, value in own.items())
-            known = self._routes[url] = way, f"POST {way.url.raw_path_qs} HTTP/1.1\r\n{lines}"
-        return known
-
-
 def _request_id(headers: Mapping[str, str]) -> str | None:
     """The provider's own name of the call: OpenAI's header, or Anthropic's."""
     return headers.get("x-request-id") or headers.get("request-id")
-
-
-#: headers that the adapter or the call itself sets
-_PER_REQUEST = frozenset({"accept", "content-type", "content-length"})
-
-
-async def _exchange(connection: Any, request: bytes) -> Response:
-    protocol = connection.protocol
-    if not protocol.is_connected():
-        raise aiohttp.ClientConnectionResetError("the connection was closed again")
-    protocol.set_response_params(read_until_eof=True)
-    protocol.transport.write(request)
-    message, content = await protocol.read()
-    while 100 <= message.code < 200 and message.code != 101:  # an interim response; the real one follows
-        message, content = await protocol.read()
-    names = {name.lower(): value for name, value in message.headers.items()}
-    return Response(status=message.code, headers=names, body=await _read(content))
-
-
-async def _read(content: aiohttp.StreamReader) -> bytes:
-    """The decoded body. Raises `_BodyOverCap`."""
-    chunks, size = [], 0
-    while chunk := await content.readany():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise _BodyOverCap
-    return b"".join(chunks)

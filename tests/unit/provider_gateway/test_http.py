@@ -16,8 +16,9 @@ from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.provider_gateway.caller import Permit
+from nightmill.provider_gateway.connections import MAX_BODY_BYTES
 from nightmill.provider_gateway.failures import Signal
-from nightmill.provider_gateway.http import MAX_BODY_BYTES, HttpCaller
+from nightmill.provider_gateway.http import HttpCaller
 from unit.provider_gateway.caller_desk import LANE, Desk, failure_of
 from unit.provider_gateway.raw_provider import RawProvider, http_response
 from unit.provider_gateway.stage import completion
