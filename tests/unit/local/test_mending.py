@@ -3,6 +3,8 @@
 import socket
 import threading
 
+import pytest
+
 from nightmill.local.mending import mend_while
 from nightmill.local.processes import free_port
 
@@ -19,10 +21,19 @@ def test_a_broker_is_watched_closely_after_its_start_and_seldom_later() -> None:
     assert looks(f"127.0.0.1:{free_port()}", 62) == [5.0] * 60 + [60.0] * 2
 
 
-def test_a_broker_that_breaks_off_is_looked_at_again() -> None:
-    """E11: it ends in the middle of an answer."""
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"\0\0\0\x10half", id="cut off"),
+        pytest.param(b"\0\0\0\x06\0\0\0\1\0\0", id="whole, but its fields end early"),
+        pytest.param(b"\0\0\0\x0c\0\0\0\1\0\0\0\1\0\0\0\0", id="a list that ends early"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="not Kafka"),
+    ],
+)
+def test_a_broker_that_breaks_off_is_looked_at_again(answer: bytes) -> None:
+    """E11: whatever it answers, the watch goes on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        threads = [threading.Thread(target=break_off, args=(server,)) for _ in range(2)]
+        threads = [threading.Thread(target=break_off, args=(server, answer)) for _ in range(2)]
         for thread in threads:
             thread.start()
         assert looks(f"127.0.0.1:{server.getsockname()[1]}", 2) == [5.0, 5.0]
@@ -30,8 +41,8 @@ def test_a_broker_that_breaks_off_is_looked_at_again() -> None:
             thread.join()
 
 
-def break_off(server: socket.socket) -> None:
+def break_off(server: socket.socket, answer: bytes) -> None:
     connection, _ = server.accept()
     with connection:
         connection.recv(1024)
-        connection.sendall(b"\0\0\0\x10half")
+        connection.sendall(answer)

@@ -14,13 +14,12 @@ For a broker that is a cluster of its own (`requests.py`).
 """
 
 import logging
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nightmill.kernel.runtime.kafka.reader import KafkaReader
 from nightmill.kernel.runtime.kafka.requests import Answer, CoordinatedTransaction, Node, OpenTransaction, Refused
-from nightmill.kernel.runtime.log import Place
+from nightmill.kernel.runtime.log import LogUnavailable, Place
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +33,7 @@ _FLEXIBLE = 1  #: the first version whose places are in the compact form
 #: Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort → decision
 _STATUSES: Mapping[int, bool | None] = {1: None, 2: True, 3: False, 4: True, 5: False}
 _POLL_S = 1.0
+_SILENT_POLLS = 10
 _BATCH = 5_000
 
 
@@ -114,15 +114,11 @@ def noted(value: bytes | None, at_ms: int) -> Note | None:
     """The note in a record of the coordinator's log, if it is one. Raises `Refused` when its form is not known."""
     if value is None or len(value) <= _STATUS or value[_STATUS] not in _STATUSES:
         return None
-    try:
-        places = _places(Answer(value[_STATUS + 1 :]), flexible=int.from_bytes(value[_VERSION]) >= _FLEXIBLE)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise Refused(f"the coordinator's log can not be read: {error}") from error
     return Note(
         producer_id=int.from_bytes(value[_PRODUCER], signed=True),
         producer_epoch=int.from_bytes(value[_EPOCH], signed=True),
         commit=_STATUSES[value[_STATUS]],
-        places=places,
+        places=_places(Answer(value[_STATUS + 1 :]), flexible=int.from_bytes(value[_VERSION]) >= _FLEXIBLE),
         at_ms=at_ms,
     )
 
@@ -138,15 +134,21 @@ def _places(fields: Answer, *, flexible: bool) -> frozenset[tuple[str, int]]:
 
 
 def _notes(bootstrap: str, numbers: Iterable[int], producer_ids: set[int]) -> list[Note]:
-    """All of these producers, in the order of the log, which is compacted, and small."""
+    """All of these producers, in the order of the log, which is compacted, and small. Raises `LogUnavailable`."""
     found: list[Note] = []
+    silent = 0
     reader = KafkaReader({"bootstrap.servers": bootstrap, "log_level": 2}, "")
     try:
         ends = {place: reader.end(place) for place in (Place(_COORDINATOR_LOG, number) for number in numbers)}
         for place in ends:
             reader.start(place, 0)
         while any(reader.position(place) < end for place, end in ends.items()):
-            for record in reader.poll(_POLL_S, _BATCH):
+            before = [reader.position(place) for place in ends]
+            records = reader.poll(_POLL_S, _BATCH)
+            silent = silent + 1 if before == [reader.position(place) for place in ends] else 0
+            if silent == _SILENT_POLLS:
+                raise LogUnavailable(f"nothing more came of {_COORDINATOR_LOG} for {_SILENT_POLLS * _POLL_S:.0f} s")
+            for record in records:
                 note = noted(record.value, record.timestamp_ms)
                 if note is not None and note.producer_id in producer_ids:
                     found.append(note)

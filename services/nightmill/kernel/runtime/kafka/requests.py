@@ -140,17 +140,15 @@ class Node:
 
 
 class Answer:
-    """Reads one answer, or something else in Kafka's form, from its beginning."""
+    """Reads one answer, or something else in Kafka's form, from its beginning. Raises `Refused` where it is no such."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, kind: str) -> int:
-        size = struct.calcsize(f">{kind}")
-        value: int = struct.unpack_from(f">{kind}", self._data, self._at)[0]
-        self._at += size
-        return value
+        (value,) = struct.unpack(f">{kind}", self._next(struct.calcsize(f">{kind}")))
+        return int(value)
 
     def old_text(self) -> str:
         return self._letters(max(0, self.take("h")))
@@ -168,17 +166,24 @@ class Answer:
     def skip_tags(self) -> None:
         for _ in range(self._unsigned()):
             self._unsigned()
-            self._at += self._unsigned()
+            self._next(self._unsigned())
 
     def _letters(self, size: int) -> str:
+        try:
+            return self._next(size).decode()
+        except UnicodeDecodeError as error:
+            raise Refused(f"no text where one was expected: {error}") from error
+
+    def _next(self, size: int) -> bytes:
+        if self._at + size > len(self._data):
+            raise Refused(f"{len(self._data)} bytes where {self._at + size} were expected")
         self._at += size
-        return self._data[self._at - size : self._at].decode()
+        return self._data[self._at - size : self._at]
 
     def _unsigned(self) -> int:
         value = shift = 0
         while True:
-            byte = self._data[self._at]
-            self._at += 1
+            byte = self._next(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
