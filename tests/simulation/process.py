@@ -91,6 +91,11 @@ class Process:
         return self.caller is not None or self.turns is not None
 
     @property
+    def careful(self) -> bool:
+        """Whether its loop already suspects a record: a person's two kills must not hit the same one."""
+        return self.loop is not None and self.loop._suspect.careful
+
+    @property
     def runs(self) -> bool:
         """Whether it can do something now."""
         return self.alive and not self.busy and self.paused_until_ms <= self.world.now_ms

@@ -4,9 +4,6 @@ Nothing here decides by itself: the scheduler picks who goes next, lets time pas
 In its middle a commit or a publication may let other processes go first, so that two of them meet in any order.
 """
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -18,6 +15,7 @@ from simulation import disk
 from simulation.checker import Checker
 from simulation.clickhouse import Connection, SimulatedClickHouse
 from simulation.disk import Disks
+from simulation.ears import listening
 from simulation.faults import Faults
 from simulation.mix import Focus, Mix, draw_mix, draw_shape
 from simulation.process import Process
@@ -96,7 +94,7 @@ class World:
 
     def run(self) -> Run:
         """Faults, then calm until everything is done. Raises `Violation`, and whatever a service raises."""
-        with disk.installed(self.disks), _listening(self.checker.heard):
+        with disk.installed(self.disks), listening(self.checker.heard):
             try:
                 idle = 0
                 for _ in range(self.shape.turns):
@@ -189,7 +187,7 @@ class World:
     def at_point(self, process: Process, what: str) -> None:
         """A process is in the middle of something."""
         if what.startswith(("before on_", "after on_")):
-            if self.mix.crash_in_handler and process.loop is not None and not _careful(process):
+            if self.mix.crash_in_handler and process.loop is not None and not process.careful:
                 self._strike(process, "crash_in_handler", what)
             return
         self._let_others()
@@ -301,34 +299,3 @@ class World:
                 self._go(self.processes)
         finally:
             self.depth -= 1
-
-
-def _careful(process: Process) -> bool:
-    """Whether its loop already suspects a record: a person's two kills must not hit the same one."""
-    return process.loop is not None and process.loop._suspect.careful
-
-
-class _Ears(logging.Handler):
-    def __init__(self, heard: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__(logging.DEBUG)
-        self._heard = heard
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._heard(record)
-
-
-@contextmanager
-def _listening(heard: Callable[[logging.LogRecord], None]) -> Iterator[None]:
-    """Every line the product logs goes to `heard`, and nowhere else."""
-    logger, ears = logging.getLogger("nightmill"), _Ears(heard)
-    kept = (logger.level, logger.propagate)
-    with ExitStack() as stack:
-        logger.addHandler(ears)
-        stack.callback(logger.removeHandler, ears)
-        logger.setLevel(logging.DEBUG)
-        logger.propagate = False
-        try:
-            yield
-        finally:
-            logger.setLevel(kept[0])
-            logger.propagate = kept[1]
