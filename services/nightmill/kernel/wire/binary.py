@@ -9,12 +9,12 @@ Form: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding (2026-1
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from importlib import import_module
 from itertools import count
 from typing import Any
 
-_SHORT = 4096
+from nightmill.kernel.wire.numbers import NUMBERS, SHORT, long_rest, refuse, zigzag
+
 _DOMAIN = "nightmill.kernel.domain."
 
 
@@ -34,52 +34,6 @@ def reader_of(schema: Mapping[str, Any], classes: Any) -> Callable[[bytes, int],
     something after it. A count or length that the bytes do not hold costs nothing: it is refused where they end.
     """
     return _Reader(schema, classes).function()
-
-
-# -- numbers
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-@lru_cache(maxsize=8192)
-def _zigzag(number: int) -> bytes:
-    """Written form of a number. Large ones are times and lengths for the most part, and those come again and again."""
-    if not -(1 << 63) <= number < 1 << 63:
-        raise OverflowError(f"{number} has more than 64 bits")
-    return _varint((number << 1) ^ (number >> 63))
-
-
-def _long_rest(data: bytes, low: int, at: int) -> tuple[int, int]:
-    """The rest of a number whose first byte `low` says that more follow; and where it ends."""
-    byte = data[at]
-    at += 1
-    number, shift = low & 0x7F | (byte & 0x7F) << 7, 14
-    while byte > 0x7F:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if number >> 64 or shift == 63 and byte > 0x7F:
-            raise ValueError("a number has more than 64 bits")
-        shift += 7
-    return number, at
-
-
-def _refuse(what: str, value: int) -> None:
-    raise ValueError(f"{value} is no {what}")
-
-
-#: written form of the numbers from 0 on
-_NUMBERS = [_zigzag(number) for number in range(_SHORT)]
-
-
-# -- code
 
 
 class _Code:
@@ -139,7 +93,7 @@ def _short(avro: Any) -> str:
 
 class _Writer(_Code):
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        super().__init__(schema, NUMBERS=_NUMBERS, zigzag=_zigzag)
+        super().__init__(schema, NUMBERS=NUMBERS, zigzag=zigzag)
 
     def function(self) -> Callable[[Any], bytes]:
         self.line("out = []")
@@ -179,7 +133,7 @@ class _Writer(_Code):
     def _named_type(self, name: str, value: str) -> None:
         schema = self._named[name]
         if schema["type"] == "enum":
-            self.known[f"symbols_{name}"] = {symbol: _NUMBERS[at] for at, symbol in enumerate(schema["symbols"])}
+            self.known[f"symbols_{name}"] = {symbol: NUMBERS[at] for at, symbol in enumerate(schema["symbols"])}
             self.line(f"add(symbols_{name}[{value}])")
             return
         held = self.fresh()
@@ -206,12 +160,12 @@ class _Writer(_Code):
 
     def _number(self, value: str) -> None:
         self.line(f"n = {value}")
-        self.line(f"add(NUMBERS[n] if 0 <= n < {_SHORT} else zigzag(n))")
+        self.line(f"add(NUMBERS[n] if 0 <= n < {SHORT} else zigzag(n))")
 
 
 class _Reader(_Code):
     def __init__(self, schema: Mapping[str, Any], classes: Any) -> None:
-        super().__init__(schema, long_rest=_long_rest, refuse=_refuse)
+        super().__init__(schema, long_rest=long_rest, refuse=refuse)
         self._classes = classes
 
     def function(self) -> Callable[[bytes, int], Any]:
