@@ -14,7 +14,7 @@ from msgspec.json import Decoder
 
 from nightmill.kernel.domain.parameters import anthropic_version
 from nightmill.kernel.domain.settings import Pool
-from nightmill.provider_gateway.adapters.openai_batches import number_of, object_of, text_of, url_of
+from nightmill.provider_gateway.adapters.batch_wire import number_of, object_of, page_of, text_of, url_of
 from nightmill.provider_gateway.bulk.dialect import (
     MOST_ID_CHARS,
     Ask,
@@ -104,13 +104,7 @@ class AnthropicBatches:
         return Ask(method="GET", url=url if after is None else f"{url}&after_id={after}")
 
     def page(self, body: bytes) -> Page | None:
-        document = object_of(body)
-        data = None if document is None else document.get("data")
-        if document is None or not isinstance(data, list):
-            return None
-        batches = tuple(seen for seen in map(_batch, data) if seen is not None)
-        more = document.get("has_more") is True and bool(batches)
-        return Page(batches=batches, next_after=batches[-1].id if more else None)
+        return page_of(body, _batch)
 
     def cancel(self, base_url: str, batch_id: str) -> Ask:
         return Ask(method="POST", url=_url(base_url, batch_id, "cancel"), body=b"")

@@ -14,6 +14,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from nightmill.kernel.domain.settings import Pool
+from nightmill.provider_gateway.adapters.batch_wire import number_of, object_of, page_of, text_of, url_of
 from nightmill.provider_gateway.bulk.dialect import (
     FINGERPRINT,
     MOST_ID_CHARS,
@@ -117,13 +118,7 @@ class OpenAiBatches:
         return Ask(method="GET", url=url if after is None else f"{url}&after={quote(after, safe='')}")
 
     def page(self, body: bytes) -> Page | None:
-        document = object_of(body)
-        data = None if document is None else document.get("data")
-        if document is None or not isinstance(data, list):
-            return None
-        batches = tuple(seen for seen in map(_batch, data) if seen is not None)
-        more = document.get("has_more") is True and bool(batches)
-        return Page(batches=batches, next_after=batches[-1].id if more else None)
+        return page_of(body, _batch)
 
     def cancel(self, base_url: str, batch_id: str) -> Ask:
         return Ask(method="POST", url=url_of(base_url, "batches", batch_id, "cancel"), body=b"")
@@ -200,27 +195,3 @@ def _faults(errors: Any) -> tuple[InputFault, ...]:
         for each in data
         if isinstance(each, dict)
     )
-
-
-def url_of(base_url: str, *words: str) -> str:
-    """An address below the pool's."""
-    return "/".join([base_url.rstrip("/"), *(quote(word, safe="") for word in words)])
-
-
-def object_of(body: bytes) -> dict[str, Any] | None:
-    """The JSON object of a body; None when it is none."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def text_of(value: Any) -> str | None:
-    """A text that says something; OpenAI has sent an empty one in place of null."""
-    return value if isinstance(value, str) and value else None
-
-
-def number_of(value: Any) -> int | None:
-    """A count; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
