@@ -17,19 +17,6 @@ from nightmill.kernel.domain.lifecycle import BatchState, Command
 from nightmill.kernel.wire.messages import ProviderBatchRow
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def simulator(provider: Simulator) -> Simulator:
-    provider.set_scenario({"prices": PRICES})
-    provider.reset()
-    return provider
-
-
 @pytest.fixture
 def line(simulator: Simulator, tmp_path: Path, kind: str) -> Iterator[Line]:
     line = Line(tmp_path, make_config(simulator.base_url, kind))

@@ -71,19 +71,6 @@ class SleepyRunner:
         self.inner.close()
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def simulator(provider: Simulator) -> Simulator:
-    provider.set_scenario({"prices": PRICES})
-    provider.reset()
-    return provider
-
-
 @pytest.fixture
 def provider_kind() -> str:
     """The provider's name in pools.yaml; some tests run for several."""

@@ -25,12 +25,6 @@ from unit.provider_gateway.raw_provider import RawProvider, http_response
 SHORT_S, LONG_S = 1.5, 30.0
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)

@@ -22,19 +22,6 @@ LABELS = ["a", "b", "c"]
 SCHEMA = {"type": "object", "properties": {"label": {"enum": LABELS}}, "required": ["label"]}
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def simulator(provider: Simulator) -> Simulator:
-    provider.set_scenario({})
-    provider.reset()
-    return provider
-
-
 @pytest.fixture
 def line(simulator: Simulator, tmp_path: Path) -> Iterator[Line]:
     pool = {

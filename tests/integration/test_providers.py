@@ -17,12 +17,6 @@ from unit.provider_gateway.raw_provider import RawProvider, http_response
 LONG = [{"id": "long", "text": "ticket " * 3_000}]
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
 @pytest.fixture
 def simulator(provider: Simulator) -> Simulator:
     provider.reset()
