@@ -1,19 +1,26 @@
 """What tests of the bulk lane share: a pool with a Batch API, a bulk pipeline, documents, and the provider's books."""
 
+import json
+import urllib.request
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from kit.line import Line
 from kit.simulator import Simulator
+from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
-from nightmill.kernel.wire.messages import JobCompleted
+from nightmill.kernel.wire.messages import ItemSettled, JobCompleted, ProviderBatchRow
 from nightmill.publisher.results import read_rows
 
 LABELS = ["a", "b", "c"]
 SCHEMA = {"type": "object", "properties": {"label": {"enum": LABELS}}, "required": ["label"]}
 #: what the simulator charges: the same as our price book says
 PRICES = {"simulated": {"input": "0.15", "output": "0.6"}}
+
+every_provider = pytest.mark.parametrize("kind", ["openai", "anthropic", "openai_compatible"])
 
 
 def make_config(base_url: str, provider: str = "openai_compatible", **bulk: Any) -> Config:
@@ -70,3 +77,25 @@ def published(line: Line) -> Counter[str]:
 def billed_lines(simulator: Simulator) -> list[dict[str, Any]]:
     """Lines of batches that the provider charges for."""
     return [row for row in simulator.attempts() if row.get("batch_id") and row["billed"]]
+
+
+def befalls(simulator: Simulator, *faults: dict[str, Any], **scenario: Any) -> None:
+    simulator.set_scenario({"prices": PRICES, "faults": list(faults), **scenario})
+
+
+def open_submissions(line: Line) -> int:
+    """Submissions whose files are not removed yet."""
+    parts = line.loops["provider_gateway"].owned()
+    return sum(1 for part in parts for _ in part.table(ProviderBatchRow).index("batch_open"))
+
+
+def listed(simulator: Simulator, what: str) -> list[dict[str, Any]]:
+    """Files or batches that the provider has."""
+    with urllib.request.urlopen(f"{simulator.base_url}/{what}?limit=100") as response:
+        found: list[dict[str, Any]] = json.load(response)["data"]
+        return found
+
+
+def dead_letters(line: Line) -> list[ItemSettled]:
+    """Items that were given up."""
+    return [item for item in line.told(ItemSettled, "item-settled") if item.outcome is ItemOutcome.DEAD_LETTER]

@@ -93,6 +93,9 @@ CASES = [
       for status in (500, 502, 504) for pool in ALL],
     *[Case(f"9 {dialect}", SERVER, {"dialect": dialect, **fault("server_error")}, S.SERVER_ERROR)
       for dialect in DIALECTS],
+    # the header speaks to clients that call again within seconds; here the class decides, and the budget
+    *each("9 told not to call again", BOTH, fault("server_error", should_retry=False), S.SERVER_ERROR),
+    *each("14 told to call again", BOTH, refused(400, should_retry=True), S.BAD_REQUEST),
     Case("10", SERVER, {"dialect": "llama_cpp", "latency": {"warm_up_ms": 60_000}}, S.MODEL_LOADING),
     *each("11", BOTH, refused(408), S.REQUEST_TIMEOUT),
     Case("11 aibrix", SERVER, {"dialect": "aibrix", **refused(408)}, S.REQUEST_TIMEOUT),

@@ -1,40 +1,29 @@
 """The bulk lane end to end: every service on the memory log, a provider's Batch API over HTTP, its books as oracle."""
 
-import json
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.bulk import PRICES, billed_lines, documents, finish, make_config, pipeline, published
+from integration.bulk import (
+    befalls,
+    billed_lines,
+    dead_letters,
+    documents,
+    every_provider,
+    finish,
+    listed,
+    make_config,
+    open_submissions,
+    pipeline,
+    published,
+)
 from kit.line import QUICK, Line
 from kit.simulator import Simulator
 from nightmill.kernel.domain.lifecycle import BatchState, Command
-from nightmill.kernel.wire.messages import ProviderBatchRow
-
-
-@pytest.fixture
-def line(simulator: Simulator, tmp_path: Path, kind: str) -> Iterator[Line]:
-    line = Line(tmp_path, make_config(simulator.base_url, kind))
-    yield line
-    line.close()
-
-
-@pytest.fixture
-def kind() -> str:
-    """The provider's name in pools.yaml; some tests run for several."""
-    return "openai"
-
-
-every_provider = pytest.mark.parametrize("kind", ["openai", "anthropic", "openai_compatible"])
-
-
-def befalls(simulator: Simulator, *faults: dict[str, Any], **scenario: Any) -> None:
-    simulator.set_scenario({"prices": PRICES, "faults": list(faults), **scenario})
+from nightmill.provider_gateway.failures import Signal
 
 
 @every_provider
@@ -131,12 +120,16 @@ def test_so_it_is_with_anthropic(
 
 def test_lines_that_the_provider_names_die_alone(line: Line, simulator: Simulator) -> None:
     """E8, row 40: a batch refused for two of its lines costs those two, and the others no retry."""
-    befalls(simulator, {"kind": "batch_failed", "lines": 2, "first": 1})
+    fault = {"kind": "batch_failed", "code": "invalid_value", "param": "messages.1.content", "lines": 2, "first": 1}
+    befalls(simulator, fault)
     frozen = pipeline(publish={"partial": True}, gates={"completion": 0.5})
     notice = finish(line, line.submit(frozen, documents(40)))
     assert (notice.counts.accepted, notice.counts.dead_letter) == (38, 2)
     assert len(billed_lines(simulator)) == 38
     assert notice.totals.retries == 0
+    for item in dead_letters(line):
+        assert item.failure is not None
+        assert (item.failure.signal, item.failure.param) == (Signal.BAD_REQUEST, "messages.1.content")
 
 
 def test_submissions_stay_within_what_may_be_enqueued(simulator: Simulator, tmp_path: Path) -> None:
@@ -220,16 +213,3 @@ def test_a_bulk_pipeline_without_a_bulk_pool_is_refused(line: Line, simulator: S
     assert notice.state is BatchState.REFUSED
     assert "bulk" in (notice.reason or "")
     assert simulator.ledger()["accepted"]["calls"] == 0
-
-
-def open_submissions(line: Line) -> int:
-    """Submissions whose files are not removed yet."""
-    parts = line.loops["provider_gateway"].owned()
-    return sum(1 for part in parts for _ in part.table(ProviderBatchRow).index("batch_open"))
-
-
-def listed(simulator: Simulator, what: str) -> list[dict[str, Any]]:
-    """Files or batches that the provider has."""
-    with urllib.request.urlopen(f"{simulator.base_url}/{what}?limit=100") as response:
-        found: list[dict[str, Any]] = json.load(response)["data"]
-        return found

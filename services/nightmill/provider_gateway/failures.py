@@ -3,7 +3,7 @@
 Rows and their numbers are those of the failure table the project works from (OpenAI error guide and SDK 3.57,
 Anthropic error pages and SDK 2.14, vLLM, SGLang, llama.cpp, Ollama and TGI sources, as of 2026-11-29). What becomes of
 the item follows from the class, for all services alike; what becomes of the pool stands beside it. An adapter
-recognises its provider's own signals first; what it does not know falls through to `signal_of_status`. Messages are
+recognises its provider's own signals first; what it does not know falls through to `statuses`. Messages are
 written here and never quoted from a response, which may repeat document text.
 """
 
@@ -74,10 +74,13 @@ class Signal(StrEnum):
     NO_DESCRIPTORS = "no_descriptors"
     UPLOAD_DAMAGED = "upload_damaged"
     LIST_TOO_LONG = "list_too_long"
+    BATCH_FAULTY = "batch_faulty"
     BATCH_REFUSED = "batch_refused"
+    ENQUEUED_FULL = "enqueued_full"
     BATCH_EXPIRED = "batch_expired"
     LINE_FAILED = "line_failed"
     RESULT_MISSING = "result_missing"
+    RESULTS_LOST = "results_lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,53 +212,25 @@ ROWS: dict[Signal, Row] = {
     _S.MOVED: Row(
         _C.TRANSIENT, True, _MAYBE, "the shard moved here while its calls were under way elsewhere", None, True
     ),
-    # the bulk lane: rows 24, 41, 44, 46, 49
+    # the bulk lane; row 24
     _S.UPLOAD_DAMAGED: Row(_C.TRANSIENT, False, _NO, "the provider stored other bytes than were sent"),
     _S.LIST_TOO_LONG: Row(_C.TRANSIENT, False, _NO, "the provider's list of batches does not end"),
+    # rows 41, 43
+    _S.BATCH_FAULTY: Row(_C.ACCOUNT, False, _NO, "the provider finds the batch's input wrong throughout", _STOP),
     _S.BATCH_REFUSED: Row(_C.ACCOUNT, False, _NO, "the provider refuses the batch as a whole", _STOP),
+    # row 42
+    _S.ENQUEUED_FULL: Row(_C.CAPACITY, False, _NO, "unfinished batches hold all the tokens that may be enqueued"),
+    # row 44
     _S.BATCH_EXPIRED: Row(_C.CAPACITY, False, _NO, "the batch's time was over before the request ran"),
+    # row 46
     _S.LINE_FAILED: Row(_C.TRANSIENT, True, _MAYBE, "the batch brought no response to the request"),
+    # row 49
     _S.RESULT_MISSING: Row(
         _C.TRANSIENT, True, _MAYBE, "the batch's results lack the request; to send it again may pay twice", None, True
     ),
+    # rows 20, 52: what ran was paid for, so only a person has it run again
+    _S.RESULTS_LOST: Row(_C.DOWNSTREAM, True, _YES, "the provider has lost the batch's results"),
 }
-
-_STATUS: dict[int, Signal] = {
-    402: Signal.BILLING,
-    401: Signal.KEY_REFUSED,
-    403: Signal.KEY_REFUSED,
-    404: Signal.ENDPOINT_MISSING,
-    405: Signal.ENDPOINT_MISSING,
-    407: Signal.PROXY_AUTHENTICATION,
-    408: Signal.REQUEST_TIMEOUT,
-    409: Signal.CONFLICT,
-    413: Signal.TOO_LARGE,
-    424: Signal.SERVER_ERROR,
-    425: Signal.TOO_EARLY,
-    501: Signal.ENDPOINT_MISSING,
-    503: Signal.OVERLOADED,
-    529: Signal.OVERLOADED,
-}
-_GATEWAY_STATUS = frozenset({502, 503, 504})
-
-
-def signal_of_status(status: int, *, html: bool, hinted: bool) -> Signal:
-    """The signal of a status that is not 200, when nothing in the body is recognised.
-
-    `hinted`: the response says when to come back.
-    """
-    if status == 429:
-        return Signal.RATE_LIMITED if hinted else Signal.UNKNOWN_429
-    if html and status in _GATEWAY_STATUS:
-        return Signal.GATEWAY_HTML
-    if status in _STATUS:
-        return _STATUS[status]
-    if status >= 500:
-        return Signal.SERVER_ERROR
-    if status >= 400:
-        return Signal.BAD_REQUEST
-    return Signal.REDIRECT if status >= 300 else Signal.UNEXPECTED_SHAPE
-
 
 _PLAIN = re.compile(r"^[A-Za-z0-9_.\[\]-]{1,64}$")
 

@@ -2,7 +2,9 @@
 
 One failed call pauses its pool where the failure is the pool's and not the item's: a rate limit until the provider's
 own time, a refused key or empty account for a growing time, an unreachable or loading server for a short one. After a
-pause one call goes first; the others follow when it succeeds. In memory only: after a restart the first call finds out.
+pause one call goes first; the others follow when it succeeds. Whoever was asked to slow down has half as many calls in
+flight from then on, and half as many again each quarter of an hour, as OpenAI's rate-limit guide asks for (2026-10-04).
+In memory only: after a restart the first call finds out.
 """
 
 import dataclasses
@@ -18,6 +20,7 @@ HTML_LIMIT = 3
 UNEXPLAINED_LIMIT = 3
 #: connection failures leave the retry budget alone for so long
 FREE_OUTAGE_MS = 180_000
+_RAMP_MS = 900_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class PoolHealth:
     unreachable_since_ms: int | None = None
     html_in_a_row: int = 0
     failed_in_a_row: int = 0  #: of signals that pause a pool only when they come one after another
+    eased_percent: int = 100  #: of its slots, at `eased_at_ms`
+    eased_at_ms: int = 0
 
 
 HEALTHY = PoolHealth()
@@ -62,26 +67,52 @@ def after(health: PoolHealth, seen: Failure | None, *, started_at_ms: int, now_m
     pause = _pause_ms(health, seen, failed)
     if pause is None:
         cleared = started_at_ms >= health.paused_until_ms and not _is_html(seen)
+        rested = _rested(health, now_ms)
         if cleared and not failed:
-            return HEALTHY
-        return dataclasses.replace(HEALTHY if cleared else health, html_in_a_row=html, failed_in_a_row=failed)
+            return rested
+        return dataclasses.replace(rested if cleared else health, html_in_a_row=html, failed_in_a_row=failed)
     fresh = started_at_ms >= health.paused_until_ms
+    until_ms = health.paused_until_ms
+    if fresh or _hinted(seen):
+        until_ms = max(until_ms, now_ms + pause)
+    slower = fresh and seen is not None and seen.signal == Signal.SLOW_DOWN
     return PoolHealth(
-        paused_until_ms=max(health.paused_until_ms, now_ms + pause)
-        if fresh or _hinted(seen)
-        else health.paused_until_ms,
+        paused_until_ms=until_ms,
         strikes=health.strikes + 1 if fresh else health.strikes,
         unreachable_since_ms=_unreachable(health, seen, now_ms),
         html_in_a_row=html,
         failed_in_a_row=failed,
+        eased_percent=max(1, _share_percent(health, now_ms) // 2) if slower else health.eased_percent,
+        eased_at_ms=until_ms if slower else health.eased_at_ms,
     )
 
 
 def slots_allowed(health: PoolHealth, slots: int, *, now_ms: int) -> int:
-    """How many of `slots` a pool may use: none while it is paused, one to try it out afterwards."""
+    """How many of `slots` a pool may use: none while it is paused, one to try it out afterwards, fewer than all for a
+    while when it was asked to slow down.
+    """
     if now_ms < health.paused_until_ms:
         return 0
-    return min(slots, 1) if health.strikes else slots
+    if health.strikes:
+        return min(slots, 1)
+    return slots if health is HEALTHY else min(slots, max(1, slots * _share_percent(health, now_ms) // 100))
+
+
+def _share_percent(health: PoolHealth, now_ms: int) -> int:
+    """How much of its slots an eased pool may use by now."""
+    share = health.eased_percent
+    for _ in range(max(0, now_ms - health.eased_at_ms) // _RAMP_MS):
+        if share >= 100:
+            break
+        share += -(-share // 2)
+    return min(share, 100)
+
+
+def _rested(health: PoolHealth, now_ms: int) -> PoolHealth:
+    """A pool that works again, at the pace it was asked for."""
+    if _share_percent(health, now_ms) == 100:
+        return HEALTHY
+    return PoolHealth(eased_percent=health.eased_percent, eased_at_ms=health.eased_at_ms)
 
 
 def _pause_ms(health: PoolHealth, seen: Failure | None, failed: int) -> int | None:

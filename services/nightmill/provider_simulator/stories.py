@@ -32,6 +32,7 @@ class BatchFailed(_BatchStory):
     kind: Literal["batch_failed"]
     code: str = "invalid_json_line"
     message: str | None = None
+    param: str | None = None
     lines: int = Field(default=1, ge=0)
 
 

@@ -12,6 +12,7 @@ ITEM = {
     FailureClass.CAPACITY: "waits",
     FailureClass.ACCOUNT: "waits",
     FailureClass.BAD_INPUT: "dead letter",
+    FailureClass.DOWNSTREAM: "dead letter",
     FailureClass.POLICY: "review",
     FailureClass.OUTPUT_INVALID: "one repair, then review",
 }

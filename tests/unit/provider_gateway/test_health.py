@@ -35,6 +35,19 @@ def test_an_unexplained_429_pauses_from_a_minute_to_an_hour() -> None:
     ]  # fmt: skip
 
 
+def test_who_is_asked_to_slow_down_comes_back_with_half_and_grows_by_half() -> None:
+    """Row 3: 64 slots become 32; after each quarter of an hour half as many more, until all are back."""
+    paused = fails(HEALTHY, Signal.SLOW_DOWN, at_ms=T, started_ms=T, wait_ms=1_000)
+    back = T + 1_000
+    assert [slots_allowed(paused, 64, now_ms=at) for at in (T, back)] == [0, 1]
+    eased = after(paused, None, started_at_ms=back, now_ms=back + 50)
+    # 50 %, 75 %, 75 + 38 = 100 %
+    assert [slots_allowed(eased, 64, now_ms=back + quarter * 900_000) for quarter in range(3)] == [32, 48, 64]
+    again = fails(eased, Signal.SLOW_DOWN, at_ms=back + 100, started_ms=back + 60, wait_ms=0)
+    assert slots_allowed(after(again, None, started_at_ms=back + 100, now_ms=back + 150), 64, now_ms=back + 150) == 16
+    assert after(eased, None, started_at_ms=back, now_ms=back + 1_800_000) == HEALTHY
+
+
 def test_the_providers_own_time_counts() -> None:
     """E9."""
     health = fails(HEALTHY, Signal.RATE_LIMITED, at_ms=T, started_ms=T - 100, wait_ms=7_000)

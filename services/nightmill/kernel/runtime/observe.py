@@ -29,6 +29,7 @@ MetricName = Literal[
     "items_settled",  # counter by outcome
     "verdicts",  # counter by kind, rule
     "publications",  # counter by state
+    "bulk_lines_missing",  # counter by pool: requests of ended batches without a line in the results
     "bulk_lines_strange",  # counter by pool: result lines of nobody, or further ones for one request
 ]
 _GAUGES: frozenset[MetricName] = frozenset({"partitions_open"})

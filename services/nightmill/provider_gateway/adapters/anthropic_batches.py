@@ -87,6 +87,12 @@ class AnthropicBatches:
     def upload(self, base_url: str, name: str) -> Form | None:
         return None
 
+    def uploads(self, base_url: str) -> Ask | None:
+        return None
+
+    def named(self, body: bytes, name: str) -> tuple[str, ...] | None:
+        return None
+
     def stored(self, body: bytes) -> StoredFile | None:
         return None
 

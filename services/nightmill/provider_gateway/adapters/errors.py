@@ -13,7 +13,8 @@ from typing import Any
 from nightmill.kernel.wire.messages import Failure
 from nightmill.provider_gateway.adapters.reading import is_html, strict_json, word
 from nightmill.provider_gateway.exchange import Response
-from nightmill.provider_gateway.failures import Signal, failure, signal_of_status
+from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.statuses import signal_of_status
 from nightmill.provider_gateway.waits import longest_ms, retry_after_ms
 
 #: how much of an error's message is searched; it may repeat the whole prompt

@@ -38,6 +38,7 @@ CODES: dict[str, Signal] = {
     "server_error": Signal.SERVER_ERROR,
     "context_length_exceeded": Signal.CONTEXT_TOO_LONG,
     "string_above_max_length": Signal.TOO_LARGE,
+    "file_too_large": Signal.TOO_LARGE,
     "unsupported_parameter": Signal.PARAMETER_REFUSED,
     "unsupported_value": Signal.PARAMETER_REFUSED,
     "unknown_parameter": Signal.PARAMETER_REFUSED,
@@ -55,6 +56,7 @@ CODES: dict[str, Signal] = {
 TEXTS: tuple[tuple[re.Pattern[str], Signal], ...] = (
     (re.compile(r"Request too large for", re.I), Signal.REQUEST_OVER_RATE),
     (re.compile(r"maximum context length", re.I), Signal.CONTEXT_TOO_LONG),
+    (re.compile(r"^File is too large", re.I), Signal.TOO_LARGE),
     (re.compile(r"model .{0,200}(not found|does not exist)", re.I | re.S), Signal.MODEL_REFUSED),
 )
 

@@ -35,6 +35,8 @@ from nightmill.provider_gateway.exchange import Request, Response
 #: the provider forgets our input after this, should we fail to remove it
 _INPUT_EXPIRES_S = 7 * 86_400
 _PAGE = 100
+_FILES = 1_000  #: of a list of files; older ones are forgotten by the provider itself
+_SEARCHED = 1_000  #: of the text of a fault
 
 _ENDED = frozenset({"completed", "expired", "cancelled"})
 _REFUSED = "failed"
@@ -89,7 +91,18 @@ class OpenAiBatches:
             ("expires_after[anchor]", "created_at"),
             ("expires_after[seconds]", str(_INPUT_EXPIRES_S)),
         )
-        return Form(url=url_of(base_url, "files"), fields=fields, filename=f"{name}.jsonl")
+        return Form(url=url_of(base_url, "files"), fields=fields, filename=_filename(name))
+
+    def uploads(self, base_url: str) -> Ask | None:
+        return Ask(method="GET", url=f"{url_of(base_url, 'files')}?purpose=batch&limit={_FILES}")
+
+    def named(self, body: bytes, name: str) -> tuple[str, ...] | None:
+        document = object_of(body)
+        data = None if document is None else document.get("data")
+        if not isinstance(data, list):
+            return None
+        ours = (each for each in data if isinstance(each, dict) and each.get("filename") == _filename(name))
+        return tuple(ident for each in ours if (ident := text_of(each.get("id"))) is not None)
 
     def stored(self, body: bytes) -> StoredFile | None:
         document = object_of(body)
@@ -151,6 +164,10 @@ class OpenAiBatches:
         return ResultLine(custom_id=found.custom_id, fate=_FATES.get(named or "", Fate.FAILED), code=named)
 
 
+def _filename(name: str) -> str:
+    return f"{name}.jsonl"
+
+
 def _batch(document: Any) -> BatchSeen | None:
     if not isinstance(document, dict):
         return None
@@ -191,6 +208,7 @@ def _faults(errors: Any) -> tuple[InputFault, ...]:
             code=text_of(each.get("code")) or "unknown",
             line=number_of(each.get("line")),
             param=text_of(each.get("param")),
+            text=(text_of(each.get("message")) or "")[:_SEARCHED],
         )
         for each in data
         if isinstance(each, dict)

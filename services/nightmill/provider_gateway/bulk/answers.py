@@ -13,11 +13,6 @@ from nightmill.provider_gateway.exchange import Adapter, Reply
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import Order, concluded, not_sent, refused, unknown
 
-#: codes of a refused batch that speak of the line they name
-LINE_CODES = frozenset(
-    {"invalid_json_line", "missing_required_parameter", "invalid_request", "invalid_value", "unknown_parameter"}
-)
-
 _SIGNALS = {
     Fate.EXPIRED: Signal.BATCH_EXPIRED,
     Fate.TIMED_OUT: Signal.REQUEST_TIMEOUT,
@@ -48,6 +43,13 @@ def answer(order: Order, line: ResultLine | None, row: ProviderBatchRow, adapter
         http_status=None if line.response is None else line.response.status,
         provider_request_id=line.request_id,
     )
+
+
+def lost(order: Order, row: ProviderBatchRow) -> AttemptAnswered:
+    """The message of an order whose results the provider has lost: it ran and was billed, as far as anybody knows."""
+    at_ms = row.ended_at_ms or row.intent_at_ms
+    reply = Reply(failure=failure(Signal.RESULTS_LOST))
+    return concluded(order, reply, started_at_ms=row.submitted_at_ms or row.intent_at_ms, ended_at_ms=at_ms)
 
 
 def faulty(order: Order, fault: InputFault, now_ms: int) -> AttemptAnswered:

@@ -71,6 +71,8 @@ class Counter:
         for submission in self.submissions.values():
             if submission.doubt:
                 yield _doubt(submission)
+            elif submission.gone:
+                yield _gone(submission)
         for pool, queue in self.queues.items():
             if queue.blocked is not None:
                 yield Stall(subject=f"bulk input for {pool}", pool=pool, reason=queue.blocked)
@@ -79,6 +81,17 @@ class Counter:
 def _nobody_waits(orders: Sequence[Order], controls: View[BatchControlled]) -> bool:
     words = {batch: controls.get(batch) for batch in {order.attempt.batch_id for order in orders}}
     return all(called_off(order.attempt, words[order.attempt.batch_id]) for order in orders)
+
+
+def _gone(submission: Submission) -> Stall:
+    row = submission.row
+    return Stall(
+        subject=f"submission {row.submission_id}",
+        pool=row.pool,
+        reason=f"pool {row.pool}: the provider says that it has not batch {row.provider_batch_id}, or not its results; "
+        "they are looked for, and nothing of it is sent again",
+        until_ms=submission.due_at_ms,
+    )
 
 
 def _doubt(submission: Submission) -> Stall:

@@ -69,6 +69,7 @@ class InputFault:
     code: str
     line: int | None = None  #: from 1
     param: str | None = None
+    text: str = ""  #: to be searched, never to be shown: it may repeat a document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +147,12 @@ class BulkDialect(Protocol):
 
     def stored(self, body: bytes) -> StoredFile | None:
         """The uploaded file; None when the body is no such thing."""
+
+    def uploads(self, base_url: str) -> Ask | None:
+        """Lists inputs that were uploaded, newest first. None where it travels in the create."""
+
+    def named(self, body: bytes, name: str) -> tuple[str, ...] | None:
+        """Ids of the listed inputs that were uploaded under `name`; None when the body is no such list."""
 
     def create(self, base_url: str, *, file_id: str, endpoint: str, keys: Mapping[str, str]) -> Ask | None:
         """Creates the batch of an uploaded input. This is what costs money. None where the input is in it."""

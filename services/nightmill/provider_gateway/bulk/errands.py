@@ -117,6 +117,7 @@ class Remove:
     access: PoolAccess
     file_ids: tuple[str, ...]
     name: str
+    strays: bool = False  #: an upload may have arrived whose id nobody knows: it is looked for by its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class Harvest:
     strangers: int  #: lines that belong to no request of the submission, or to none at all
     repeats: int  #: further lines for a request that has one
     aside: Path | None = None  #: where such lines lie, for people to look at
+    lost: bool = False  #: the provider has no results any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nightmill.kernel.wire.messages import AttemptAnswered
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.answers import answer
+from nightmill.provider_gateway.bulk.answers import answer, lost
 from nightmill.provider_gateway.bulk.requests import dialect_of, to_pool
 from nightmill.provider_gateway.bulk.results import line_at, sort_lines
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
@@ -52,7 +52,10 @@ def read(errand: e.Read, put_blob: Callable[[bytes], str]) -> e.Answers:
         for position, order in enumerate(errand.orders, errand.first):
             place = harvest.places.get(position)
             line = None if place is None else dialect.read(line_at(files[place[0]], place))
-            answered = answer(order, line, errand.row, errand.access.adapter)
+            if harvest.lost:
+                answered = lost(order, errand.row)
+            else:
+                answered = answer(order, line, errand.row, errand.access.adapter)
             answers.append(offloaded(answered, put_blob))
     return tuple(answers)
 

@@ -191,7 +191,8 @@ class Office:
     def _build(self, counter: Counter, queue: BulkQueue, now_ms: int) -> None:
         pool = queue.access.name
         standing = self._standings[pool]
-        if standing.is_paused(now_ms) or not queue.is_ripe(standing.most.requests, now_ms, self._timing):
+        waits = standing.is_paused(now_ms) or standing.is_stopped(now_ms)
+        if waits or not queue.is_ripe(standing.most.requests, now_ms, self._timing):
             return
         enqueued = sum(each.enqueued_tokens(pool) for each in self._counters.values())
         most = room(standing.most, enqueued_tokens=enqueued, wanted_tokens=queue.tokens)
@@ -218,11 +219,11 @@ class Office:
             return
         for submission in purpose.submissions:
             submission.busy = False
+            standing = self._standings[submission.row.pool]
             if isinstance(ended.outcome, tuple):
-                submission.given += len(ended.outcome)
+                self._outcomes.answered(submission, standing, ended.outcome)
                 counter.desk.ready.extend(ended.outcome)
                 continue
-            standing = self._standings[submission.row.pool]
             if purpose.step is not Step.REMOVE:  # what is done is done, whether or not its files can be removed
                 _learn(standing, ended, now_ms)
             effect = self._outcomes.of(purpose.step, submission, standing, ended.outcome, now_ms)

@@ -12,6 +12,7 @@ from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.answers import faulty
 from nightmill.provider_gateway.bulk.dialect import BatchSeen, Stage
 from nightmill.provider_gateway.bulk.limits import Size
+from nightmill.provider_gateway.bulk.refusals import why_refused
 from nightmill.provider_gateway.bulk.results import Places
 from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing, backoff_ms, doubt_ends_at_ms, poll_ms
@@ -25,10 +26,6 @@ log = logging.getLogger(__name__)
 _MOST_ABSENT = 5
 _MOST_REMOVALS = 5
 _TAKES_INPUT = frozenset({Step.UPLOAD, Step.CREATE})
-_TOKENS = "token_limit_exceeded"
-_TOO_MANY = frozenset({"too_many_tasks", "file_too_large", "too_large"})
-#: the input itself is wrong: every other one would be
-_OURS = frozenset({"duplicate_custom_id", "url_mismatch", "mismatched_model", "model_mismatch", "empty_file"})
 
 
 @dataclass(slots=True)
@@ -59,16 +56,24 @@ class Outcomes:
                 submission.doubt, submission.due_at_ms = True, doubt_ends_at_ms(submission, self._timing)
                 _log(submission, "submission in doubt", "submission_in_doubt", signal=found.signal)
             case e.Refused(failure=found) if step in _TAKES_INPUT and found.failure_class is FailureClass.BAD_INPUT:
-                self._refused_whole(submission, standing, found, effect, now_ms)
+                self._refused_whole(submission, standing, _of_the_whole(found), effect, now_ms)
             case e.Refused(failure=found) if step is Step.REMOVE and submission.tries + 1 >= _MOST_REMOVALS:
                 # the provider forgets them by itself, in days
                 effect.put.append(submission.note(removed_at_ms=now_ms))
                 _log(submission, "files left at the provider", "files_left", level=logging.WARNING, why=found.message)
             case e.Refused(failure=found) | e.Unsure(failure=found):
+                submission.strays = submission.strays or (step is Step.UPLOAD and isinstance(outcome, e.Unsure))
                 self._again_later(submission, now_ms, found)
             case _:
                 self._went_well(step, submission, outcome, effect, now_ms)
         return effect
+
+    def answered(self, submission: Submission, standing: Standing, answers: e.Answers) -> None:
+        """Take answers in that were read from the results. Where the provider was short of room, less goes together."""
+        submission.given += len(answers)
+        if not submission.crowded and any(map(_lacked_room, answers)):
+            submission.crowded = True
+            standing.too_much(_size(submission), in_tokens=False)
 
     def _went_well(self, step: Step, submission: Submission, outcome: e.Outcome, effect: Effect, now_ms: int) -> None:
         match step, outcome:
@@ -101,13 +106,14 @@ class Outcomes:
         row = submission.row
         seen = next((each for each in polled.batches if each.id == row.provider_batch_id), None)
         if seen is None:
-            if row.provider_batch_id in polled.gone and submission.tries + 1 >= _MOST_ABSENT:
+            self._again_later(submission, now_ms)
+            submission.gone = row.provider_batch_id in polled.gone
+            if submission.gone and self._is_lost(submission, row.submitted_at_ms, now_ms):
                 _log(submission, "batch lost", "batch_lost", level=logging.ERROR)
                 effect.put.append(submission.move(ProviderBatchEvent.END, ended_at_ms=now_ms))
-            else:
-                self._again_later(submission, now_ms)
+                submission.harvest, submission.due_at_ms = _lost(submission), now_ms
             return
-        submission.tries = 0
+        submission.tries, submission.gone = 0, False
         match seen.stage:
             case Stage.RUNNING:
                 submission.looks += 1
@@ -124,6 +130,10 @@ class Outcomes:
         submission.tries += 1
         hinted_ms = 0 if found is None or found.retry_after_ms is None else found.retry_after_ms
         submission.due_at_ms = now_ms + max(backoff_ms(submission.tries, self._timing), hinted_ms)
+
+    def _is_lost(self, submission: Submission, since_ms: int | None, now_ms: int) -> bool:
+        """Whether what the provider says that it has not is not waited for any longer."""
+        return submission.tries >= _MOST_ABSENT and now_ms - (since_ms or 0) >= self._timing.lost
 
     def _submitted(self, submission: Submission, seen: BatchSeen, effect: Effect, now_ms: int) -> None:
         submission.doubt = False
@@ -154,17 +164,23 @@ class Outcomes:
         row = submission.row
         if isinstance(outcome, e.Absent):
             self._again_later(submission, now_ms)
-            if submission.tries < _MOST_ABSENT:
-                return
-            _log(submission, "results lost", "results_lost", level=logging.ERROR)
-            outcome = e.Harvest(paths=(), places=Places(len(submission.orders)), strangers=0, repeats=0)
-            submission.due_at_ms, submission.refetched = now_ms, True
-        missing = outcome.places.missing
-        if missing and not row.absent_not_run and not submission.refetched:
+            submission.gone = True
+            if self._is_lost(submission, row.ended_at_ms, now_ms):
+                _log(submission, "results lost", "results_lost", level=logging.ERROR)
+                submission.harvest, submission.due_at_ms = _lost(submission), now_ms
+            return
+        submission.gone = False
+        missing = 0 if row.absent_not_run else outcome.places.missing
+        if missing and not submission.refetched:
             submission.refetched = True
             self._again_later(submission, now_ms)
             return
         submission.harvest, submission.tries = outcome, 0
+        if missing:
+            is_many = missing * 1_000 > row.requests
+            level = logging.ERROR if is_many else logging.WARNING
+            _log(submission, "results are missing", "results_missing", level=level, missing=missing)
+            metrics.count("bulk_lines_missing", missing, pool=row.pool)
         # lines of requests that were answered before a restart are nobody's now
         strangers = max(0, outcome.strangers - (row.requests - len(submission.orders)))
         _log(submission, "results are here", "results_fetched", missing=missing, repeats=outcome.repeats)
@@ -178,41 +194,37 @@ class Outcomes:
     def _refused(
         self, submission: Submission, standing: Standing, seen: BatchSeen, effect: Effect, now_ms: int
     ) -> None:
-        """Nothing of the batch ran: those whose lines are named fail, the others wait for another submission."""
-        codes = {fault.code for fault in seen.faults}
-        by_line = {fault.line: fault for fault in seen.faults if fault.line is not None}
-        if _TOKENS in codes:
-            standing.refusals += 1
-            standing.too_much(_size(submission), in_tokens=True)
-            withdraw(submission, effect, now_ms)
-        elif codes & _OURS:
-            self._give_up(submission, seen.faults[0].code, effect, now_ms)
-        elif by_line and not codes & _TOO_MANY:
-            named = [(order, by_line.get(number)) for number, order in enumerate(submission.orders, 1)]
-            effect.answers += [faulty(order, fault, now_ms) for order, fault in named if fault is not None]
-            withdraw(submission, effect, now_ms)
-            effect.again = [order for order, fault in named if fault is None]
-        else:
-            code = seen.faults[0].code if seen.faults else None
-            self._refused_whole(submission, standing, failure(Signal.BATCH_REFUSED, code=code), effect, now_ms)
-        _log(submission, "batch refused", "batch_refused", level=logging.WARNING, codes=sorted(codes))
+        """What becomes of a batch of which nothing ran stands in `refusals`."""
+        signal = why_refused(seen.faults)
+        codes = sorted({fault.code for fault in seen.faults})
+        _log(submission, "batch refused", "batch_refused", level=logging.WARNING, signal=signal, codes=codes)
+        match signal:
+            case Signal.ENQUEUED_FULL:
+                standing.refusals += 1
+                standing.too_much(_size(submission), in_tokens=True)
+                withdraw(submission, effect, now_ms)
+            case Signal.BAD_REQUEST:
+                by_line = {fault.line: fault for fault in seen.faults}
+                named = [(order, by_line.get(number)) for number, order in enumerate(submission.orders, 1)]
+                effect.answers += [faulty(order, fault, now_ms) for order, fault in named if fault is not None]
+                withdraw(submission, effect, now_ms)
+                effect.again = [order for order, fault in named if fault is None]
+            case _:
+                self._refused_whole(
+                    submission, standing, failure(signal, code=codes[0] if codes else None), effect, now_ms
+                )
 
     def _refused_whole(
         self, submission: Submission, standing: Standing, found: Failure, effect: Effect, now_ms: int
     ) -> None:
-        """Halves are tried. One request alone fails for what was said of it, and so do all at a second bare refusal."""
         standing.refusals += 1
-        no_reason = found.signal == Signal.BATCH_REFUSED
-        if len(submission.orders) > 1 and not (no_reason and standing.refusals > 1):
+        is_size, no_reason = found.signal == Signal.TOO_LARGE, found.signal == Signal.BATCH_REFUSED
+        if len(submission.orders) > 1 and (is_size or (no_reason and standing.refusals == 1)):
             standing.too_much(_size(submission), in_tokens=False)
             withdraw(submission, effect, now_ms)
             return
-        effect.answers += [refused(order, found, now_ms=now_ms) for order in submission.orders]
-        withdraw(submission, effect, now_ms)
-        effect.again = ()
-
-    def _give_up(self, submission: Submission, code: str, effect: Effect, now_ms: int) -> None:
-        found = failure(Signal.BATCH_REFUSED, code=code)
+        if found.failure_class is FailureClass.ACCOUNT:
+            standing.stop(found, now_ms)
         effect.answers += [refused(order, found, now_ms=now_ms) for order in submission.orders]
         withdraw(submission, effect, now_ms)
         effect.again = ()
@@ -223,6 +235,22 @@ def withdraw(submission: Submission, effect: Effect, now_ms: int) -> None:
     effect.put.append(submission.move(ProviderBatchEvent.WITHDRAW, closed_at_ms=now_ms))
     effect.again, submission.orders = submission.orders, []
     submission.due_at_ms = now_ms
+
+
+def _lacked_room(answered: AttemptAnswered) -> bool:
+    """The provider limited its own batch. That its time was over says nothing of its size."""
+    found = answered.failure
+    capacity = found is not None and found.failure_class is FailureClass.CAPACITY
+    return capacity and found is not None and found.signal != Signal.BATCH_EXPIRED
+
+
+def _lost(submission: Submission) -> e.Harvest:
+    return e.Harvest(paths=(), places=Places(len(submission.orders)), strangers=0, repeats=0, lost=True)
+
+
+def _of_the_whole(found: Failure) -> Failure:
+    """A refused upload or create: if it is not too large, it is we who ask wrongly, and no request is at fault."""
+    return found if found.signal == Signal.TOO_LARGE else failure(Signal.BATCH_REFUSED, detail=found.message)
 
 
 def _size(submission: Submission) -> Size:

@@ -157,10 +157,22 @@ class Requests:
                 gone.append(batch_id)
             else:
                 return e.Polled(batches=tuple(found)) if found else self._refused(access, response)
+        if gone:  # what can not be shown may be listed all the same
+            response = self._send(access, dialect.listing(access.base_url, None))
+            page = dialect.page(response.body) if response.status == 200 else None
+            found += [seen for seen in page.batches if seen.id in gone] if page is not None else []
         return e.Polled(batches=tuple(found), gone=tuple(gone))
 
     def _remove(self, errand: e.Remove, dialect: BulkDialect) -> e.Outcome:
-        for file_id in errand.file_ids:
+        file_ids = set(errand.file_ids)
+        uploads = dialect.uploads(errand.access.base_url) if errand.strays else None
+        if uploads is not None:
+            response = self._send(errand.access, uploads)
+            strays = dialect.named(response.body, errand.name) if response.status == 200 else None
+            if strays is None:
+                return self._refused(errand.access, response)
+            file_ids.update(strays)
+        for file_id in sorted(file_ids):
             response = self._send(errand.access, dialect.remove(errand.access.base_url, file_id))
             if response.status not in (200, 404):
                 return self._refused(errand.access, response)

@@ -7,9 +7,12 @@ from nightmill.kernel.domain.settings import BulkLimits
 from nightmill.kernel.runtime.service import Stall
 from nightmill.kernel.wire.messages import Failure
 from nightmill.provider_gateway.bulk.limits import Size, configured, grown, shrunk
+from nightmill.provider_gateway.failures import ROWS, Pause, Signal
 from nightmill.provider_gateway.health import HEALTHY, PoolHealth, after
 
 log = logging.getLogger(__name__)
+
+_STOP = Pause(30_000, 600_000)
 
 
 class Standing:
@@ -22,14 +25,16 @@ class Standing:
         self.refusals = 0  #: batches that were refused as a whole, in a row
         self._health: PoolHealth = HEALTHY
         self._seen: Failure | None = None
+        self._stopped_until_ms = 0  #: no batch is made, for every one would be refused
+        self._why: Failure | None = None
 
     def is_paused(self, now_ms: int) -> bool:
         """Whether to ask nothing of the provider now."""
         return now_ms < self._health.paused_until_ms
 
-    @property
-    def paused_until_ms(self) -> int:
-        return self._health.paused_until_ms
+    def is_stopped(self, now_ms: int) -> bool:
+        """Whether to make no further batch now; those that were made go on."""
+        return now_ms < self._stopped_until_ms
 
     def learn(self, seen: Failure | None, *, started_at_ms: int, now_ms: int) -> None:
         """Take in how a request ended; None: well."""
@@ -49,9 +54,17 @@ class Standing:
                 },
             )
 
+    def stop(self, why: Failure, now_ms: int) -> None:
+        """Batches are refused for what no other batch would mend: one tries it out now and then."""
+        pause = ROWS[Signal(why.signal)].pause or _STOP
+        wait_ms = min(pause.first_ms << min(max(self.refusals - 1, 0), 16), pause.longest_ms)
+        self._stopped_until_ms, self._why = now_ms + wait_ms, why
+        extra = {"action": "bulk_lane_stopped", "pool": self.pool, "signal": why.signal, "reason": why.message}
+        log.error("bulk lane of a pool stopped", extra=extra | {"for_ms": wait_ms})
+
     def taken(self) -> None:
         """A submission was taken: as much as before, and more, may go out."""
-        self.refusals = 0
+        self.refusals, self._why = 0, None
         self.most = grown(self.most, self._limit)
 
     def too_much(self, refused: Size, *, in_tokens: bool) -> None:
@@ -70,11 +83,12 @@ class Standing:
 
     def stall(self) -> Stall | None:
         """Why nothing goes out, where the provider is the reason."""
-        if not self._health.strikes or self._seen is None:
-            return None
-        return Stall(
-            subject=f"bulk lane of {self.pool}",
-            pool=self.pool,
-            reason=f"pool {self.pool}, bulk lane: {self._seen.message}",
-            until_ms=self._health.paused_until_ms,
-        )
+        if self._why is not None:
+            return self._stall(f"bulk lane is stopped: {self._why.message}", self._stopped_until_ms)
+        if self._health.strikes and self._seen is not None:
+            return self._stall(f"bulk lane: {self._seen.message}", self._health.paused_until_ms)
+        return None
+
+    def _stall(self, reason: str, until_ms: int) -> Stall:
+        subject = f"bulk lane of {self.pool}"
+        return Stall(subject=subject, pool=self.pool, reason=f"pool {self.pool}, {reason}", until_ms=until_ms)

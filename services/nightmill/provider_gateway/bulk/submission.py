@@ -36,6 +36,9 @@ class Submission:
     called_off: bool = False  #: nobody wants any of it any more
     harvest: Harvest | None = None
     refetched: bool = False
+    gone: bool = False  #: the provider says that it has not the batch, or not its results
+    strays: bool = False  #: an upload broke off that may have arrived
+    crowded: bool = False  #: some of its requests were refused for their number
     given: int = 0  #: orders whose answers were handed on
 
     @property

@@ -39,7 +39,8 @@ def errand_of(step: Step, submission: Submission, timing: Timing, others: frozen
             return e.Read(access=access, row=row, harvest=submission.harvest, orders=orders, first=first)
         case Step.REMOVE:
             files = _files(row.file_id, row.output_id, row.error_id)
-            return e.Remove(access=access, file_ids=files, name=row.submission_id)
+            strays = submission.strays or row.file_id is None
+            return e.Remove(access=access, file_ids=files, name=row.submission_id, strays=strays)
         case _:
             raise ValueError(f"submission {row.submission_id}: nothing outside is to be done for {step}")
 

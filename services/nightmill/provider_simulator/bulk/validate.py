@@ -83,9 +83,9 @@ def _told(story: BatchFailed, total: int) -> list[dict[str, JsonValue]]:
     """The errors of a scenario, on lines that are there."""
     message = story.message or _MESSAGES.get(story.code, "The batch could not be processed.")
     if story.lines == 0:
-        return [_error(story.code, message, None)]
-    return [_error(story.code, message, line) for line in range(1, min(story.lines, max(total, 1)) + 1)]
+        return [_error(story.code, message, None, story.param)]
+    return [_error(story.code, message, line, story.param) for line in range(1, min(story.lines, max(total, 1)) + 1)]
 
 
-def _error(code: str, message: str, line: int | None) -> dict[str, JsonValue]:
-    return {"code": code, "message": message, "param": None, "line": line}
+def _error(code: str, message: str, line: int | None, param: str | None = None) -> dict[str, JsonValue]:
+    return {"code": code, "message": message, "param": param, "line": line}
