@@ -14,7 +14,7 @@ from kit.simulator import Simulator
 from nightmill.kernel.domain.lifecycle import AttemptState, BatchState, ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
-from nightmill.kernel.wire.messages import AttemptAnswered, ItemSettled, JobCompleted, StallReported
+from nightmill.kernel.wire.messages import AttemptAnswered, ItemSettled, JobCompleted, ShardDispatched, StallReported
 from nightmill.provider_gateway.failures import Signal
 
 SCHEMA = {
@@ -142,6 +142,18 @@ def test_a_rate_limit_lets_in_no_more_than_was_on_its_way(line: Line, simulator:
     assert notice.totals.retries == 0
 
 
+def test_who_is_asked_to_slow_down_goes_on_with_half(line: Line, simulator: Simulator) -> None:
+    """Row 3: of eight slots four, for the next quarter of an hour."""
+    give(simulator, {"kind": "slow_down", "first": 1, "retry_after_s": 0}, latency={"fixed_ms": 120})
+    notice = finish(line, line.submit(pipeline("openai"), documents(40)))
+    assert (notice.state, notice.totals.retries) == (BatchState.PUBLISHED, 0)
+    refused, *rest = simulator.attempts(refused=True)
+    later = [row for row in rest if row["started_at_ms"] > refused["ended_at_ms"] + 500]
+    together = [sum(a["started_at_ms"] <= b["started_at_ms"] < a["ended_at_ms"] for a in later) for b in later]
+    assert len(later) >= 8
+    assert max(together) <= 4
+
+
 ACCOUNT: list[tuple[str, dict[str, Any], str, Signal]] = [
     ("openai", {"kind": "unauthorized"}, "check key in pools.yaml", Signal.KEY_REFUSED),
     ("openai", {"kind": "quota_exhausted", "code": "credit_balance_exhausted"}, "no credit", Signal.OUT_OF_CREDIT),
@@ -235,6 +247,27 @@ def test_an_answer_that_is_cut_or_no_json_is_asked_for_once_more(line: Line, sim
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 10)
     assert notice.totals.repairs == 4
     assert simulator.ledger()["billed"]["calls"] == 14
+
+
+def test_an_answer_cut_at_its_limit_gets_twice_as_much(line: Line, simulator: Simulator) -> None:
+    """Row 32: once, up to what every model takes."""
+    give(simulator, answers=[{"regex": r"number 4 end$", "form": "length"}])
+    notice = finish(line, line.submit(pipeline("openai"), documents(6)))
+    assert (notice.counts.accepted, notice.totals.repairs) == (6, 1)
+    minted = [each for shard in line.told(ShardDispatched, "shard-dispatched") for each in shard.attempts]
+    assert sorted(each.max_output_tokens for each in minted) == [32] * 6 + [64]
+
+
+@pytest.mark.parametrize("pool", ["openai", "anthropic"])
+def test_a_body_that_nobody_can_read_is_in_the_dead_letter(line: Line, simulator: Simulator, pool: str) -> None:
+    """Row 27: called again while the budget lasts; whoever opens the letter sees what came."""
+    give(simulator, {"kind": "odd_body", "form": "bom", "match": "number 4 "})
+    frozen = pipeline(pool, limits={"budget_usd": 5, "attempts": 2})
+    notice = finish(line, line.submit(frozen, documents(6)))
+    assert (notice.counts.accepted, notice.counts.dead_letter) == (5, 1)
+    (dead,) = settled(line, ItemOutcome.DEAD_LETTER)
+    assert (dead.failure is not None and dead.failure.signal, dead.totals.attempts) == (Signal.BODY_MALFORMED, 2)
+    assert (dead.output or "").startswith("\ufeff{")
 
 
 @pytest.mark.parametrize("pool", ["openai", "anthropic"])

@@ -25,6 +25,10 @@ from nightmill.kernel.wire.messages import AttemptAnswered, AttemptJudged, Failu
 
 #: A repair shows the model at most so much of its own answer.
 REPAIR_BYTES = 8192
+#: How the validator says that an answer ended at its limit of tokens.
+CUT = ("finish_reason", "length")
+#: No model of the providers' lists takes less; asking for more than a model has would stop its pool.
+_MOST_OUTPUT = 4096
 
 #: States in which an item takes an accepted answer of an attempt that it had given up. Ended ones absorb it.
 _TAKES_LATE = frozenset(
@@ -75,6 +79,7 @@ class Mend:
     """A repair call that names `problem`."""
 
     problem: str
+    max_output_tokens: int
     verdict: Verdict | None
     failure: Failure | None
 
@@ -141,9 +146,9 @@ def accepted(judged: AttemptJudged, verdict: Verdict) -> End:
     )
 
 
-def buried(failure: Failure, model: str | None = None) -> End:
+def buried(failure: Failure) -> End:
     """The end of an item that no further call can help."""
-    return End(event=ItemEvent.BURY, outcome=ItemOutcome.DEAD_LETTER, failure=failure, model=model)
+    return End(event=ItemEvent.BURY, outcome=ItemOutcome.DEAD_LETTER, failure=failure)
 
 
 def _by_failure(
@@ -160,7 +165,7 @@ def _by_failure(
         case FailureClass.POLICY:
             return _answered(ItemEvent.PARK, ItemOutcome.IN_REVIEW, attempt, failure=failure)
         case FailureClass.BAD_INPUT | FailureClass.DOWNSTREAM:
-            return buried(failure, attempt.model)
+            return _answered(ItemEvent.BURY, ItemOutcome.DEAD_LETTER, attempt, failure=failure)
         case FailureClass.TRANSIENT | FailureClass.INTERNAL | FailureClass.CAPACITY | FailureClass.ACCOUNT:
             return _retry_or_bury(row, attempt, failure, rules, now_ms, jitter)
 
@@ -180,7 +185,7 @@ def _retry_or_bury(
     )
     match following:
         case GiveUp():
-            return buried(failure, attempt.model)
+            return _answered(ItemEvent.BURY, ItemOutcome.DEAD_LETTER, attempt, failure=failure)
         case RetryAt():
             return CallAgain(at=following, failure=failure)
 
@@ -210,8 +215,17 @@ def _mend_or_park(
     chars = REPAIR_BYTES if attempt.output is None else min(len(attempt.output), REPAIR_BYTES)
     fits = repair_tokens(chars + len(problem)) <= headroom_tokens
     if fits and row.repairs < rules.repairs and row.tries + 1 < rules.attempts:
-        return Mend(problem=problem, verdict=verdict, failure=failure)
+        more = _more_output(row, verdict, headroom_tokens - repair_tokens(chars + len(problem)))
+        most = row.max_output_tokens + more
+        return Mend(problem=problem, max_output_tokens=most, verdict=verdict, failure=failure)
     return _answered(ItemEvent.PARK, ItemOutcome.IN_REVIEW, attempt, verdict=verdict, failure=failure)
+
+
+def _more_output(row: ItemStateRow, verdict: Verdict | None, headroom_tokens: int) -> int:
+    """An answer that was cut at its limit gets as much again, up to what every model takes and the context holds."""
+    if verdict is None or (verdict.rule, verdict.value) != CUT:
+        return 0
+    return max(0, min(row.max_output_tokens, _MOST_OUTPUT - row.max_output_tokens, headroom_tokens))
 
 
 def _answered(

@@ -70,6 +70,7 @@ def apply(
                     tries=row.tries + 1,
                     repairs=row.repairs + 1,
                     repair=repair,
+                    max_output_tokens=ruling.max_output_tokens,
                     due_at_ms=None,
                     failure=ruling.failure,
                     verdict=ruling.verdict,

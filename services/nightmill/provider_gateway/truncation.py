@@ -14,6 +14,7 @@ from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.caller import Call
 from nightmill.provider_gateway.exchange import Reply, Response
 from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.unreadable import with_body
 
 #: prompts of fewer words fit every server
 _LEAST_WORDS = 512
@@ -26,7 +27,7 @@ _TOKENS_PER_100_WORDS = 115
 
 def meaning(call: Call, response: Response, *, now_ms: int) -> Reply:
     """What `response` means to `call`: the adapter's reading, unless the server has cut the prompt."""
-    reply = call.adapter.reply(response, now_ms=now_ms)
+    reply = with_body(call.adapter.reply(response, now_ms=now_ms), response)
     prompt_bytes = call.request.prompt_bytes
     if not prompt_bytes or reply.failure is not None or reply.usage is None:
         return reply

@@ -77,6 +77,28 @@ def test_one_repair_then_review(row: ItemStateRow, repairs: int, tries: int, hea
 
 
 @pytest.mark.parametrize(
+    ("limit", "headroom", "expected"),
+    [
+        (64, 10_000, 128),
+        (3_000, 10_000, 4_096),  # no more than what every model takes
+        (4_096, 10_000, 4_096),
+        (9_000, 10_000, 9_000),  # never less than before
+        (64, 110, 64 + 30),  # 110 less the repair's text: 13 and 32 characters, 45 // 3 + 1 + 64 = 80
+    ],
+)
+def test_a_cut_answer_gets_as_much_again(row: ItemStateRow, limit: int, headroom: int, expected: int) -> None:
+    """Row 32; anything else that is mended gets what it had."""
+    row = replace(row, max_output_tokens=limit)
+    cut = verdict(VerdictKind.REPAIRABLE, rule="finish_reason", value="length")
+    mend = rule(row, judged(attempt(row), cut), headroom)
+    assert isinstance(mend, Mend)
+    assert mend.max_output_tokens == expected
+    other = rule(row, judged(attempt(row), REPAIRABLE), 10_000)
+    assert isinstance(other, Mend)
+    assert other.max_output_tokens == limit
+
+
+@pytest.mark.parametrize(
     ("which", "state", "expected"),
     [
         (FailureClass.TRANSIENT, AttemptState.FAILED, CallAgain),

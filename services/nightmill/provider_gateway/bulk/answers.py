@@ -12,6 +12,7 @@ from nightmill.provider_gateway.bulk.dialect import Fate, InputFault, ResultLine
 from nightmill.provider_gateway.exchange import Adapter, Reply
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import Order, concluded, not_sent, refused, unknown
+from nightmill.provider_gateway.unreadable import with_body
 
 _SIGNALS = {
     Fate.EXPIRED: Signal.BATCH_EXPIRED,
@@ -30,7 +31,7 @@ def answer(order: Order, line: ResultLine | None, row: ProviderBatchRow, adapter
     if line.fate is Fate.CANCELLED:
         return not_sent(order, now_ms=ended_at_ms)
     if line.response is not None:
-        reply = adapter.reply(line.response, now_ms=ended_at_ms)
+        reply = with_body(adapter.reply(line.response, now_ms=ended_at_ms), line.response)
         if reply.failure is not None:
             reply = dataclasses.replace(reply, failure=_of_a_line(reply.failure, line))
     else:
