@@ -90,8 +90,10 @@ def open_submissions(line: Line) -> int:
 
 
 def listed(simulator: Simulator, what: str) -> list[dict[str, Any]]:
-    """Files or batches that the provider has."""
-    with urllib.request.urlopen(f"{simulator.base_url}/{what}?limit=100") as response:
+    """Files or batches that the provider has: `files`, `batches`, or Anthropic's `messages/batches`."""
+    headers = {"anthropic-version": "2026-10-21"} if what.startswith("messages") else {}
+    request = urllib.request.Request(f"{simulator.base_url}/{what}?limit=100", headers=headers)
+    with urllib.request.urlopen(request) as response:
         found: list[dict[str, Any]] = json.load(response)["data"]
         return found
 

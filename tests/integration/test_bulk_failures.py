@@ -107,8 +107,7 @@ def test_nothing_is_paid_twice_and_nothing_left_behind(
     assert published(line) == EVERYTHING
     assert (len(billed_lines(simulator)), notice.totals.retries, notice.totals.unknown_attempts) == (COUNT, 0, 0)
     line.run_until(lambda: not open_submissions(line))
-    if line.config.pools["sim"].provider == "openai":
-        assert listed(simulator, "files") == []
+    assert listed(simulator, "files") == listed(simulator, "messages/batches") == []
 
 
 LOST: list[tuple[str, str, list[dict[str, Any]]]] = [

@@ -132,6 +132,7 @@ class Fetch:
     access: PoolAccess
     row: ProviderBatchRow
     orders: tuple[Order, ...]
+    afresh: bool = False  #: what is here already is not believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

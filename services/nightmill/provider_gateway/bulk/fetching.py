@@ -1,7 +1,8 @@
 """Results from the provider to this machine's disk, and from there, some at a time, to answers (E6).
 
-A download that breaks goes on where it stopped; its size is compared with what the provider says the file has. Nothing
-but lines that are being read is in memory, whatever the size of the files.
+A download that breaks goes on where it stopped, in this process or in the next one on this disk; its size is compared
+with what the provider says the file has. Nothing but lines that are being read is in memory, whatever the size of the
+files.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import custom_id, offloaded
 
+#: how names of downloads end
+DOWNLOAD = ".results"
 _TRANSFER_S = 1800.0
 _REQUEST_S = 60.0
 #: a download that stops so often without bringing a byte is broken off, to be tried again later
@@ -30,7 +33,9 @@ def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
     for kind, file_id in (("output", errand.row.output_id), ("error", errand.row.error_id)):
         if file_id is None:
             continue
-        path = stem.with_name(f"{stem.name}-{kind}.jsonl")
+        path = stem.with_name(f"{stem.name}-{kind}{DOWNLOAD}")
+        if errand.afresh:
+            path.unlink(missing_ok=True)
         refusal = _brought(errand, wire, file_id, path)
         if refusal is not None:
             return refusal
@@ -84,10 +89,17 @@ def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Outcome
         if response.status not in (200, 416):
             return _missing(errand, response)
         have = path.stat().st_size
+        size = _total(response) if size is None else size
         if size is None or have == size:
             return None
         path.unlink()
         return e.Refused(failure=failure(Signal.BODY_INCOMPLETE, detail=f"{have} of {size} bytes"))
+
+
+def _total(response: Response) -> int | None:
+    """The size of the whole file, as a response about part of it tells."""
+    text = response.headers.get("content-range", "").rpartition("/")[2]
+    return int(text) if text.isdecimal() else None
 
 
 def _missing(errand: e.Fetch, response: Response) -> e.Outcome:

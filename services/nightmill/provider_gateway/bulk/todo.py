@@ -32,7 +32,7 @@ def errand_of(step: Step, submission: Submission, timing: Timing, others: frozen
         case Step.CANCEL if row.provider_batch_id is not None:
             return e.Cancel(access=access, batch_id=row.provider_batch_id)
         case Step.FETCH:
-            return e.Fetch(access=access, row=row, orders=tuple(submission.orders))
+            return e.Fetch(access=access, row=row, orders=tuple(submission.orders), afresh=submission.refetched)
         case Step.READ if submission.harvest is not None:
             first = submission.given
             orders = tuple(submission.orders[first : first + READ_AT_ONCE])

@@ -127,7 +127,9 @@ class Wire:
     def download(self, ask: Ask, path: Path, to: To, *, deadline_s: float) -> Response:
         """Add to the file at `path` what it lacks; the response's body is empty unless it is an error's.
 
-        What came before a break stays, for the next try. Raises `Broken`, and `Unavailable` when the disk refuses.
+        What came before a break stays, for the next try, be it another process that makes it. A server that sends
+        something else than was asked for is read from the beginning. Raises `Broken`, and `Unavailable` when the disk
+        refuses.
         """
         have = path.stat().st_size if path.exists() else 0
         headers = {"Accept": "application/binary"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -136,12 +138,16 @@ class Wire:
             response = connection.getresponse()
             if response.status not in (200, 206):
                 return _whole(response)
+            span = response.getheader("Content-Range", "")
+            if response.status == 206 and not span.startswith(f"bytes {have}-"):
+                path.unlink()
+                raise Broken(Signal.UNEXPECTED_SHAPE, sent=True)
             with path.open("ab" if response.status == 206 else "wb") as file:
                 while chunk := response.read(_CHUNK):
                     _write(file, path, chunk)
             if response.length:  # `read` with a size ends at a broken connection without a word
                 raise Broken(Signal.BODY_INCOMPLETE, sent=True)
-            return Response(status=200, headers={}, body=b"")
+            return Response(status=200, headers={"content-range": span}, body=b"")
 
     def close(self) -> None:
         with self._lock:

@@ -4,9 +4,11 @@ A pool of threads for each kind of work, so that a long download keeps no poll w
 is an outcome; anything else is a defect, and `completed` raises it where the process can end of it.
 """
 
+import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.fetching import fetch, read
+from nightmill.provider_gateway.bulk.fetching import DOWNLOAD, fetch, read
 from nightmill.provider_gateway.bulk.input import Writer
 from nightmill.provider_gateway.bulk.requests import Requests, dialect_of
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
@@ -28,10 +30,12 @@ _KINDS: dict[type[e.Errand], str] = {
     e.Fetch: "transfer",
     e.Read: "read",
 }
+#: a download that nobody went on with for so long is not worth its room
+_KEEP_MS = 8 * 86_400_000
 
 
 class ThreadRunner:
-    """Satisfies `Runner`. `folder` is this process's own; what an earlier life left there can all be had again.
+    """Satisfies `Runner`. `folder` is this process's own; downloads that an earlier life began there go on.
 
     `request_s` is the deadline of a short request, a create included: what `Timing.request` says.
     """
@@ -46,8 +50,7 @@ class ThreadRunner:
         request_s: float,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("*.jsonl"):
-            old.unlink()
+        _sweep(folder, clock_ms())
         self._folder, self._clock_ms = folder, clock_ms
         self._wire = Wire(authorizations)
         self._requests = Requests(self._wire, request_s=request_s, clock_ms=clock_ms)
@@ -57,11 +60,13 @@ class ThreadRunner:
         self._numbers = count(1)
         self._ended: deque[e.Ended] = deque()
         self._died: BaseException | None = None
+        self._lock = threading.Lock()
+        self._fetching: set[str] = set()  #: submissions whose downloads have a writer
 
     def start(self, errand: e.Errand) -> int:
         number, started_at_ms = next(self._numbers), self._clock_ms()
         pool = self._pools[_KINDS.get(type(errand), "request")]
-        future = pool.submit(self._carry_out, errand, number)
+        future = pool.submit(self._carry_out, errand)
         future.add_done_callback(partial(self._note, number, started_at_ms))
         return number
 
@@ -85,21 +90,35 @@ class ThreadRunner:
         else:
             self._ended.append(e.Ended(number=number, outcome=future.result(), started_at_ms=started_at_ms))
 
-    def _carry_out(self, errand: e.Errand, number: int) -> e.Outcome:
+    def _carry_out(self, errand: e.Errand) -> e.Outcome:
         try:
-            return self._do(errand, number)
+            return self._do(errand)
         except Broken as error:
             found = failure(error.signal)
             return e.Unsure(failure=found) if error.sent else e.Refused(failure=found)
         except (Unavailable, OSError) as error:
             return e.Blocked(reason=str(error))
 
-    def _do(self, errand: e.Errand, number: int) -> e.Outcome:
+    @contextmanager
+    def _alone(self, submission: str) -> Iterator[None]:
+        """Nobody else writes its downloads meanwhile: a partition may come back while an earlier look still fetches."""
+        with self._lock:
+            if submission in self._fetching:
+                raise Unavailable(f"results of {submission} are being fetched")
+            self._fetching.add(submission)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._fetching.discard(submission)
+
+    def _do(self, errand: e.Errand) -> e.Outcome:
         match errand:
             case e.Build():
                 return self._writer.build(errand, dialect_of(errand.access))
             case e.Fetch():
-                return fetch(errand, self._wire, self._folder / f"{errand.row.submission_id}-{number}")
+                with self._alone(errand.row.submission_id):
+                    return fetch(errand, self._wire, self._folder / errand.row.submission_id)
             case e.Read():
                 return read(errand, self._blobs.put)
             case e.Remove():
@@ -108,3 +127,12 @@ class ThreadRunner:
                 return self._requests.ask(errand)
             case _:
                 return self._requests.ask(errand)
+
+
+def _sweep(folder: Path, now_ms: int) -> None:
+    """Inputs of an earlier life are made anew; its downloads are kept, unless they are old."""
+    for old in folder.glob("*.jsonl"):
+        old.unlink()
+    for old in folder.glob(f"*{DOWNLOAD}"):
+        if now_ms - old.stat().st_mtime_ns // 1_000_000 > _KEEP_MS:
+            old.unlink()
