@@ -50,10 +50,12 @@ def constructed(room: str) -> set[str]:
 def viewed(room: str) -> set[str]:
     """Message and row classes that the package asks its views for: `views[Message]`, or handed to a function.
 
-    The rows it owns are asked for in the same manner, as `part.table(Row)`, and are left out.
+    The rows it owns are handed over in the same manner, as `part.table(Row)`, and are left out there.
     """
-    messages = {spec["message"] for spec in channels().values() if spec.get("owner") != room}
+    messages = {spec["message"] for spec in channels().values()}
+    own = {spec["message"] for spec in channels().values() if spec.get("owner") == room}
     nodes = [node for _, tree in trees(room) for node in ast.walk(tree)]
     indexed = [n.slice for n in nodes if isinstance(n, ast.Subscript) and "view" in ast.unparse(n.value).lower()]
     handed = [a for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func) not in _TYPE_TESTS for a in n.args]
-    return {node.id for node in (*indexed, *handed) if isinstance(node, ast.Name)} & messages
+    asked, given = ({node.id for node in nodes if isinstance(node, ast.Name)} for nodes in (indexed, handed))
+    return (asked | given - own) & messages

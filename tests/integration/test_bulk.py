@@ -146,6 +146,22 @@ def test_submissions_stay_within_what_may_be_enqueued(simulator: Simulator, tmp_
     assert max(sizes.values()) <= 15
 
 
+def test_two_gateways_share_what_may_be_enqueued(simulator: Simulator, tmp_path: Path) -> None:
+    """E2: the limit is the installation's; nothing is refused for what another process has out."""
+    befalls(simulator, batches={"max_enqueued_tokens": 1_000, "validate_ms": 50})
+    line = Line(tmp_path, make_config(simulator.base_url, max_requests=8, enqueued_tokens=1_000))  # many small shards
+    first = line.loops.pop("provider_gateway")
+    line.host, line.instance = "other", "1"
+    line.start("provider_gateway")
+    line.loops["first provider_gateway"] = first
+    line.run_until(lambda: all(len(line.loops[each].owned()) == 1 for each in line.loops if "gateway" in each))
+    notice = finish(line, line.submit(pipeline(), documents(40)))
+    line.close()
+    assert (notice.state, notice.totals.retries) == (BatchState.PUBLISHED, 0)
+    assert len(billed_lines(simulator)) == 40
+    assert {each["status"] for each in listed(simulator, "batches")} == {"completed"}
+
+
 def test_a_limit_that_nobody_wrote_down_is_learned(line: Line, simulator: Simulator) -> None:
     """Row 42: the provider's own limit is found by halving, and no attempt is used up by it."""
     befalls(simulator, batches={"max_enqueued_tokens": 900})

@@ -72,6 +72,7 @@ class Line:
     broker: MemoryBroker = field(default_factory=lambda: MemoryBroker(partitions=2))
     bulk_timing: Timing = QUICK
     host: str = ""  #: whose disk a service is started on
+    instance: str = "0"  #: under which name
     loops: dict[str, Loop] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ class Line:
         self.loops[name] = Loop(
             self._build(name),
             self.log,
-            instance="0",
+            instance=self.instance,
             state_dir=self.folder / "state" / self.host / name,
             clock_s=time.monotonic,
             pace=Pace(commit_every_ms=20),
@@ -121,13 +122,14 @@ class Line:
         outbox = Outbox(self.folder / "outbox" / self.host)
         caller = HttpCaller(outbox, put_blob=self.blobs.put, authorizations=self.keys, clock_ms=now_ms)
         self.gateway = ProviderGateway(
-            instance="0",
+            instance=self.instance,
             pools=accesses,
             blobs=self.blobs,
             outbox=outbox,
             caller=caller,
             runner=self.make_runner(self.folder / f"bulk-{next(self._suffixes)}"),
             bulk_timing=self.bulk_timing,
+            partitions=self.log.partitions,
         )
         return self.gateway
 

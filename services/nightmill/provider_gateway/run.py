@@ -61,6 +61,7 @@ def build(settings: Settings) -> Service:
         caller=caller,
         runner=runner,
         bulk_timing=timing,
+        partitions=settings.partitions,
     )
 
 

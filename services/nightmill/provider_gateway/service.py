@@ -23,6 +23,7 @@ from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import (
     BatchControlled,
     LeaseGranted,
+    ProviderBatchRow,
     ShardDispatched,
     ShardStateRow,
 )
@@ -69,7 +70,9 @@ class ProviderGateway(Service):
         caller: Caller,
         runner: Runner,
         bulk_timing: Timing | None = None,
+        partitions: int = 1,
     ) -> None:
+        """`partitions`: how many the installation has; processes share some limits of a pool by theirs."""
         self._instance, self._pools = instance, pools
         self._controls: View[BatchControlled] | None = None
         self._desks: dict[int, Desk] = {}
@@ -78,10 +81,11 @@ class ProviderGateway(Service):
         self._uncommitted = False  #: the open transaction has shards to start, or answers that bring new ones
         self._calling = Calling(caller, Renderer(blobs), self._undelivered)
         self._delivery = Delivery(self._undelivered, instance=instance, put_blob=blobs.put)
-        self._office = Office(runner, instance=instance, pools=pools, timing=bulk_timing)
+        self._office = Office(runner, instance=instance, partitions=partitions, pools=pools, timing=bulk_timing)
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         self._controls = views[BatchControlled]
+        self._office.attach(views[ProviderBatchRow])
 
     # -- partitions
 

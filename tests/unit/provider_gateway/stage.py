@@ -21,6 +21,7 @@ from nightmill.kernel.wire.messages import (
     LeaseAmounts,
     LeaseGranted,
     LeaseRequested,
+    ProviderBatchRow,
     Repair,
     RowRef,
     ShardAttempt,
@@ -270,7 +271,7 @@ class Stage:
                 request_s=60.0,
             ),
         )
-        self.gateway.attach_views({BatchControlled: self.controls})
+        self.gateway.attach_views({BatchControlled: self.controls, ProviderBatchRow: DictView({})})
         self.part = StagePartition(self.gateway, now_ms=self.now_ms)
         self._row_table().rows.update(self.rows)
         self.gateway.on_open(self.part)

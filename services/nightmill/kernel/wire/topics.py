@@ -226,6 +226,7 @@ PROVIDER_GATEWAY_PROVIDER_BATCH = Table(
     key="submission_id",
     partition_by="anchor",
     owner="provider_gateway",
+    views=("provider_gateway",),
     max_bytes=1048576,
 )
 PUBLISHER_PUBLICATION_STATE = Table(

@@ -1,11 +1,12 @@
 """The bulk side of one partition's desk: its queues and its submissions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.runtime.service import Stall, View
 from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow
+from nightmill.provider_gateway.bulk.limits import Enqueued
 from nightmill.provider_gateway.bulk.outcomes import Effect, withdraw
 from nightmill.provider_gateway.bulk.queue import BulkQueue
 from nightmill.provider_gateway.bulk.submission import ENQUEUED, Submission
@@ -49,11 +50,6 @@ class Counter:
         withdraw(submission, effect, now_ms)
         self.apply(submission, effect, wait_until_ms=now_ms)
 
-    def enqueued_tokens(self, pool: str) -> int:
-        """What the provider counts as enqueued of this partition's submissions, or may count."""
-        mine = (s.row for s in self.submissions.values() if s.row.pool == pool)
-        return sum(row.input_tokens for row in mine if row.state in ENQUEUED)
-
     def call_off(self, controls: View[BatchControlled], now_ms: int) -> None:
         """Let go of what belongs to cancelled batches: what was not created is not sent, the rest will be cancelled."""
         for submission in self.submissions.values():
@@ -76,6 +72,19 @@ class Counter:
         for pool, queue in self.queues.items():
             if queue.blocked is not None:
                 yield Stall(subject=f"bulk input for {pool}", pool=pool, reason=queue.blocked)
+
+
+def enqueued_tokens(
+    pool: str, counters: Collection[Counter], everyones: View[ProviderBatchRow] | None, *, partitions: int
+) -> Enqueued:
+    """What the provider counts as enqueued of a pool, or may count: of `counters`, and of other processes."""
+    mine = {each.row.submission_id: each.row for counter in counters for each in counter.submissions.values()}
+    others = () if everyones is None else (row for row in everyones.values() if row.submission_id not in mine)
+    here, elsewhere = (
+        sum(row.input_tokens for row in rows if row.pool == pool and row.state in ENQUEUED)
+        for rows in (mine.values(), others)
+    )
+    return Enqueued(here=here, elsewhere=elsewhere, owned=len(counters), partitions=partitions)
 
 
 def _nobody_waits(orders: Sequence[Order], controls: View[BatchControlled]) -> bool:

@@ -3,6 +3,10 @@
 Providers count the input tokens of all unfinished batches of a model and fail a batch that goes beyond, after it was
 created; and some take less than they document. What a refusal teaches is kept until submissions of the smaller size
 went well.
+
+Several processes share a limit by their partitions: each leaves the others their shares, so that nobody need ask, and
+takes of its own no more than is left beside what the others have out, which may be more than their share for a while
+after partitions have moved.
 """
 
 from dataclasses import dataclass, replace
@@ -34,12 +38,27 @@ def configured(limits: BulkLimits) -> Size:
     )
 
 
-def room(most: Size, *, enqueued_tokens: int, wanted_tokens: int) -> Size | None:
-    """What the next submission may hold beside `enqueued_tokens` of unfinished ones; None: wait for one of them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enqueued:
+    """Input tokens of unfinished submissions, and how many of the installation's partitions are this process's."""
+
+    here: int
+    elsewhere: int = 0
+    owned: int = 1
+    partitions: int = 1
+
+
+def room(most: Size, enqueued: Enqueued, *, wanted_tokens: int) -> Size | None:
+    """What the next submission of this process may hold beside those that are out; None: wait for one of them.
+
+    With nothing out it is at least one request, whatever the share: it goes alone, and the provider decides.
+    """
     if most.tokens is None:
         return most
-    left = most.tokens - enqueued_tokens
-    if enqueued_tokens and left < min(wanted_tokens, most.tokens // _WORTH_SHARE):
+    share = max(1, most.tokens * enqueued.owned // enqueued.partitions)
+    left = min(share - enqueued.here, most.tokens - enqueued.here - enqueued.elsewhere)
+    is_out = enqueued.here or enqueued.elsewhere
+    if is_out and left < max(1, min(wanted_tokens, share // _WORTH_SHARE)):
         return None
     return replace(most, tokens=max(left, 1))
 

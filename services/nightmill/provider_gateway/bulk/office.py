@@ -13,8 +13,8 @@ from nightmill.kernel.domain.lifecycle import ProviderBatchEvent, ProviderBatchS
 from nightmill.kernel.runtime.service import Decision, Delete, Partition, Stall, View
 from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.counter import Counter
-from nightmill.provider_gateway.bulk.limits import room
+from nightmill.provider_gateway.bulk.counter import Counter, enqueued_tokens
+from nightmill.provider_gateway.bulk.limits import Size, room
 from nightmill.provider_gateway.bulk.outcomes import Outcomes
 from nightmill.provider_gateway.bulk.queue import BulkQueue
 from nightmill.provider_gateway.bulk.standing import Standing
@@ -57,9 +57,16 @@ class Office:
     """Submissions of all open partitions."""
 
     def __init__(
-        self, runner: e.Runner, *, instance: str, pools: Mapping[str, PoolAccess], timing: Timing | None = None
+        self,
+        runner: e.Runner,
+        *,
+        instance: str,
+        partitions: int,
+        pools: Mapping[str, PoolAccess],
+        timing: Timing | None = None,
     ) -> None:
-        self._runner, self._instance, self._pools = runner, instance, pools
+        self._runner, self._instance, self._pools, self._partitions = runner, instance, pools, partitions
+        self._everyones: View[ProviderBatchRow] | None = None
         self._timing = timing or Timing()
         self._outcomes = Outcomes(self._timing)
         self._counters: dict[int, Counter] = {}
@@ -73,6 +80,10 @@ class Office:
         """Whether the pool has a Batch API that can be used."""
         access = self._pools.get(pool)
         return access is not None and access.dialect is not None and pool in self._standings
+
+    def attach(self, everyones: View[ProviderBatchRow]) -> None:
+        """See submissions of other processes, too: they count for the same limits."""
+        self._everyones = everyones
 
     # -- partitions
 
@@ -124,7 +135,7 @@ class Office:
         """Submissions whose last answer goes out in this transaction; called when the desk's answers were taken."""
         counter = self._counters[desk.number]
         for submission in counter.submissions.values():
-            if not desk.ready and _is_given(submission) and not _is_open(desk, submission):
+            if not desk.ready and submission.is_given and not _is_open(desk, submission):
                 row = submission.move(ProviderBatchEvent.HARVEST, closed_at_ms=now_ms)
                 counter.put[submission.id] = row
                 submission.orders, submission.harvest, submission.due_at_ms = [], None, now_ms
@@ -186,7 +197,7 @@ class Office:
         if step is not Step.FETCH:
             return True
         everyone = (each for other in self._counters.values() for each in other.submissions.values())
-        return sum(map(_is_at_harvest, everyone)) < _MOST_HARVESTS
+        return sum(each.is_at_harvest for each in everyone) < _MOST_HARVESTS
 
     def _build(self, counter: Counter, queue: BulkQueue, now_ms: int) -> None:
         pool = queue.access.name
@@ -194,13 +205,19 @@ class Office:
         waits = standing.is_paused(now_ms) or standing.is_stopped(now_ms)
         if waits or not queue.is_ripe(standing.most.requests, now_ms, self._timing):
             return
-        enqueued = sum(each.enqueued_tokens(pool) for each in self._counters.values())
-        most = room(standing.most, enqueued_tokens=enqueued, wanted_tokens=queue.tokens)
+        most = self._room(queue, standing)
         if most is None or any(each.queues[pool].building for each in self._counters.values() if pool in each.queues):
             return
         orders = queue.take(most.requests)
         name = f"{orders[0].shard.shard_id}-b{now_ms}"
         self._start(counter, e.Build(access=queue.access, orders=orders, most=most, name=name), queue)
+
+    def _room(self, queue: BulkQueue, standing: Standing) -> Size | None:
+        if standing.most.tokens is None:
+            return standing.most
+        everybody = self._counters.values()
+        enqueued = enqueued_tokens(queue.access.name, everybody, self._everyones, partitions=self._partitions)
+        return room(standing.most, enqueued, wanted_tokens=queue.tokens)
 
     def _start(self, counter: Counter, errand: e.Errand, purpose: _Purpose) -> None:
         self._under_way[self._runner.start(errand)] = (counter, purpose)
@@ -225,7 +242,7 @@ class Office:
                 counter.desk.ready.extend(ended.outcome)
                 continue
             if purpose.step is not Step.REMOVE:  # what is done is done, whether or not its files can be removed
-                _learn(standing, ended, now_ms)
+                standing.learn_from(ended, now_ms)
             effect = self._outcomes.of(purpose.step, submission, standing, ended.outcome, now_ms)
             wait_ms = backoff_ms(standing.refusals, self._timing) if standing.refusals else 0
             counter.apply(submission, effect, wait_until_ms=now_ms + wait_ms)
@@ -266,31 +283,6 @@ class Office:
         stop = max(0, part.now_ms - _KEEP_MS).to_bytes(8, "big")
         old = islice(part.table(ProviderBatchRow).index("batch_removed", stop=stop), _SWEEP_ROWS)
         return [Delete(row=ProviderBatchRow, key=row.submission_id) for row in old]
-
-
-def _learn(standing: Standing, ended: e.Ended, now_ms: int) -> None:
-    match ended.outcome:
-        case e.Refused(failure=found) | e.Unsure(failure=found):
-            standing.learn(found, started_at_ms=ended.started_at_ms, now_ms=now_ms)
-        case e.Blocked():
-            pass
-        case _:
-            standing.learn(None, started_at_ms=ended.started_at_ms, now_ms=now_ms)
-
-
-def _is_at_harvest(submission: Submission) -> bool:
-    return submission.state is ProviderBatchState.ENDED and (submission.busy or submission.harvest is not None)
-
-
-def _is_given(submission: Submission) -> bool:
-    """Every answer was handed on to the desk."""
-    return (
-        submission.state is ProviderBatchState.ENDED
-        and submission.harvest is not None
-        and submission.given >= len(submission.orders)
-        and not submission.busy
-        and not submission.uncommitted
-    )
 
 
 def _is_open(desk: Desk, submission: Submission) -> bool:

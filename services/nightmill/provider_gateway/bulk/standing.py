@@ -6,6 +6,7 @@ from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.settings import BulkLimits
 from nightmill.kernel.runtime.service import Stall
 from nightmill.kernel.wire.messages import Failure
+from nightmill.provider_gateway.bulk.errands import Blocked, Ended, Refused, Unsure
 from nightmill.provider_gateway.bulk.limits import Size, configured, grown, shrunk
 from nightmill.provider_gateway.failures import ROWS, Pause, Signal
 from nightmill.provider_gateway.health import HEALTHY, PoolHealth, after
@@ -53,6 +54,16 @@ class Standing:
                     "for_ms": self._health.paused_until_ms - now_ms,
                 },
             )
+
+    def learn_from(self, ended: Ended, now_ms: int) -> None:
+        """Take in how an errand ended. What is away on this machine says nothing of the provider."""
+        match ended.outcome:
+            case Refused(failure=found) | Unsure(failure=found):
+                self.learn(found, started_at_ms=ended.started_at_ms, now_ms=now_ms)
+            case Blocked():
+                pass
+            case _:
+                self.learn(None, started_at_ms=ended.started_at_ms, now_ms=now_ms)
 
     def stop(self, why: Failure, now_ms: int) -> None:
         """Batches are refused for what no other batch would mend: one tries it out now and then."""

@@ -53,6 +53,17 @@ class Submission:
     def is_closed(self) -> bool:
         return self.row.state in _CLOSED
 
+    @property
+    def is_at_harvest(self) -> bool:
+        """Its results are on their way to publication."""
+        return self.state is ProviderBatchState.ENDED and (self.busy or self.harvest is not None)
+
+    @property
+    def is_given(self) -> bool:
+        """Every answer was handed on to the desk."""
+        has_all = self.harvest is not None and self.given >= len(self.orders)
+        return self.state is ProviderBatchState.ENDED and has_all and not self.busy and not self.uncommitted
+
     def move(self, event: ProviderBatchEvent, **changes: Any) -> ProviderBatchRow:
         """The row after `event`, to be put; nothing further happens until it is committed."""
         state = advance_provider_batch(self.row.state, event)

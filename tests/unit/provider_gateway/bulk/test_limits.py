@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.kernel.domain.settings import BulkLimits
-from nightmill.provider_gateway.bulk.limits import Size, configured, grown, room, shrunk
+from nightmill.provider_gateway.bulk.limits import Enqueued, Size, configured, grown, room, shrunk
 
 MOST = Size(requests=100, bytes=10_000, tokens=1_000)
 
@@ -29,15 +29,60 @@ def test_a_tenth_of_the_enqueued_tokens_is_left_alone() -> None:
     ],
 )
 def test_room_beside_what_is_enqueued(enqueued: int, wanted: int, tokens: int | None) -> None:
-    found = room(MOST, enqueued_tokens=enqueued, wanted_tokens=wanted)
+    found = room(MOST, Enqueued(here=enqueued), wanted_tokens=wanted)
     assert (None if found is None else found.tokens) == tokens
 
 
 @given(st.integers(1, 10**6), st.integers(0, 2 * 10**6), st.integers(1, 10**7))
 def test_room_never_goes_beyond_the_limit(limit: int, enqueued: int, wanted: int) -> None:
-    found = room(Size(requests=1, bytes=1, tokens=limit), enqueued_tokens=enqueued, wanted_tokens=wanted)
+    found = room(Size(requests=1, bytes=1, tokens=limit), Enqueued(here=enqueued), wanted_tokens=wanted)
     if found is not None and found.tokens is not None and enqueued:
         assert enqueued + found.tokens <= max(limit, enqueued + 1)
+
+
+@pytest.mark.parametrize(
+    ("here", "elsewhere", "owned", "tokens"),
+    [
+        (0, 0, 4, 1_000),  # every partition is here
+        (0, 0, 1, 250),  # the others have theirs, whether or not they use them
+        (200, 0, 1, None),  # 50 of 250 is less than a quarter: wait
+        (0, 700, 2, 300),  # partitions came here while their submissions are out elsewhere
+        (0, 1_000, 2, None),
+        (600, 0, 2, None),  # partitions went, their submissions did not end with them
+    ],
+)
+def test_partitions_share_what_may_be_enqueued(here: int, elsewhere: int, owned: int, tokens: int | None) -> None:
+    """E2: a process takes the share of its partitions, and what the others have left."""
+    found = room(MOST, Enqueued(here=here, elsewhere=elsewhere, owned=owned, partitions=4), wanted_tokens=5_000)
+    assert (None if found is None else found.tokens) == tokens
+
+
+@given(
+    limit=st.integers(100, 10_000),
+    owners=st.lists(st.lists(st.integers(0, 2), min_size=6, max_size=6), min_size=1, max_size=4),
+    turns=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20_000), st.booleans()), max_size=60),
+    sees=st.booleans(),
+)
+def test_no_more_is_enqueued_than_the_limit_whoever_owns_what(
+    limit: int, owners: list[list[int]], turns: list[tuple[int, int, bool]], sees: bool
+) -> None:
+    """E2: three processes; blind to each other while nothing moves, and seeing each other's rows when it does."""
+    rounds = owners if sees else owners[:1]
+    out: list[tuple[int, int]] = []  # partition, tokens
+    for number, (process, wanted, ends) in enumerate(turns):
+        owner_of = rounds[number * len(rounds) // len(turns)]
+        if ends and out:
+            out.pop(0)
+        mine = [partition for partition in range(6) if owner_of[partition] == process]
+        if not mine:
+            continue
+        here = sum(tokens for partition, tokens in out if partition in mine)
+        elsewhere = sum(tokens for _, tokens in out) - here if sees else 0
+        enqueued = Enqueued(here=here, elsewhere=elsewhere, owned=len(mine), partitions=6)
+        found = room(Size(requests=1, bytes=1, tokens=limit), enqueued, wanted_tokens=wanted)
+        if found is not None and found.tokens is not None:
+            out.append((mine[0], min(found.tokens, wanted)))
+        assert sum(tokens for _, tokens in out) <= limit
 
 
 def test_a_refusal_halves_and_success_doubles_back() -> None:
