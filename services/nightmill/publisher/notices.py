@@ -32,6 +32,7 @@ def batch_controlled(
         deadline_at_ms=row.sealed.deadline_at_ms,
         reason=row.reason,
         controlled_at_ms=now_ms,
+        planned=row.sealed.planned,
     )
 
 

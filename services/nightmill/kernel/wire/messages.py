@@ -307,6 +307,7 @@ class BatchControlled(Struct, frozen=True, kw_only=True, gc=False):
     deadline_at_ms: int | None = None
     reason: str | None = None
     controlled_at_ms: int
+    planned: int | None = None  #: items of the batch: so many calls may be alike
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -323,6 +324,7 @@ class BatchControlled(Struct, frozen=True, kw_only=True, gc=False):
             "deadline_at_ms": self.deadline_at_ms,
             "reason": self.reason,
             "controlled_at_ms": self.controlled_at_ms,
+            "planned": self.planned,
         }
 
     @classmethod
@@ -341,6 +343,7 @@ class BatchControlled(Struct, frozen=True, kw_only=True, gc=False):
             deadline_at_ms=d["deadline_at_ms"],
             reason=d["reason"],
             controlled_at_ms=d["controlled_at_ms"],
+            planned=d["planned"],
         )
 
 
