@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from nightmill.provider_simulator import errors
 from nightmill.provider_simulator.errors import ApiError
+from nightmill.provider_simulator.prompt_cache import Prefix
 from nightmill.provider_simulator.scenario import Dialect
 
 INVALID_KEY_PREFIX = "sk-invalid"
@@ -18,14 +18,6 @@ _TOKENS_PER_MESSAGE = 4
 _TOKENS_PER_REPLY = 3
 
 Object = dict[str, JsonValue]
-
-
-class Prefix(NamedTuple):
-    """A beginning of the prompt that the provider may have seen before."""
-
-    digest: bytes
-    tokens: int
-    ttl_s: int
 
 
 class Ask(NamedTuple):
@@ -38,7 +30,7 @@ class Ask(NamedTuple):
     max_tokens: int | None
     json_answer: bool = False
     schema: JsonValue = None  # of the answer; None: any
-    prefix: Prefix | None = None
+    prefixes: tuple[Prefix, ...] = ()  # which the prompt cache may have, or is to write; shortest first
     service_tier: str | None = None
     inputs: tuple[str, ...] = ()  # of an embedding call
     dimensions: int | None = None
@@ -55,12 +47,6 @@ def estimate_tokens(text: str) -> int:
 def prompt_tokens(prompt: str, messages: int) -> int:
     """The texts, and what each message and the reply add."""
     return estimate_tokens(prompt) + _TOKENS_PER_MESSAGE * messages + _TOKENS_PER_REPLY
-
-
-def prefix_of(text: str, *, tokens: int, ttl_s: int) -> Prefix:
-    """The prefix that `text` is."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
-    return Prefix(digest=digest, tokens=tokens, ttl_s=ttl_s)
 
 
 def check_headers(*, authorization: str | None, client_request_id: str | None, dialect: Dialect) -> ApiError | None:

@@ -16,13 +16,12 @@ from nightmill.provider_simulator.openai import shapes as openai_shapes
 from nightmill.provider_simulator.openai.shapes import Sent, ident_of
 from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.prices import Usage
-from nightmill.provider_simulator.prompt_cache import PromptCache
+from nightmill.provider_simulator.prompt_cache import NOTHING, Cached, PromptCache
 from nightmill.provider_simulator.reply import Reply
 from nightmill.provider_simulator.rules import AnswerRule, AnswerUsage, VectorForm
 from nightmill.provider_simulator.scenario import Dialect, Scenario
 
 _PLAIN = AnswerUsage()
-_NOTHING = (0, 0, 0)
 
 #: what a tier is called in the answer, and billed as
 _TIERS = {"fast": "priority", "auto": "default", "standard_only": "default"}
@@ -77,15 +76,16 @@ def work(job: Work, scenario: Scenario, cache: PromptCache, *, now_ms: int) -> R
     return Reply(status=200, body=body, usage=usage, tier=tier, completion=True, wait_ms=wait_ms)
 
 
-def _usage(ask: Ask, answer: Answer, told: AnswerUsage, cached: tuple[int, int, int]) -> Usage:
+def _usage(ask: Ask, answer: Answer, told: AnswerUsage, cached: Cached) -> Usage:
     prompt = ask.prompt_tokens
-    if told is _PLAIN and cached is _NOTHING:
+    if told is _PLAIN and cached is NOTHING:
         return Usage(prompt, answer.completion_tokens)
     read, write, write_1h = cached
     if told is not _PLAIN:
-        read = read or int(prompt * told.cached)
-        write = write or int(prompt * told.cache_write)
-        write_1h = write_1h or int(prompt * told.cache_write_1h)
+        rest = prompt - sum(cached)
+        read += int(rest * told.cached)
+        write += int(rest * told.cache_write)
+        write_1h += int(rest * told.cache_write_1h)
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=answer.completion_tokens + told.reasoning_tokens,
@@ -96,18 +96,17 @@ def _usage(ask: Ask, answer: Answer, told: AnswerUsage, cached: tuple[int, int, 
     )
 
 
-def _cached(job: Work, scenario: Scenario, cache: PromptCache, *, now_ms: int) -> tuple[int, int, int]:
-    """Tokens read from the cache, written to it for 5 minutes, written for an hour."""
-    prefix = job.ask.prefix
-    if prefix is None or not scenario.prompt_cache:
-        return _NOTHING
-    tokens = min(prefix.tokens, job.ask.prompt_tokens)
-    if job.operation is not Operation.MESSAGES:
-        known = scenario.dialect is Dialect.OPENAI and job.tier is None and cache.seen(prefix, now_ms=now_ms)
-        return (tokens, 0, 0) if known else _NOTHING
-    if cache.seen(prefix, now_ms=now_ms):
-        return tokens, 0, 0
-    return (0, 0, tokens) if prefix.ttl_s >= 3600 else (0, tokens, 0)
+def _cached(job: Work, scenario: Scenario, cache: PromptCache, *, now_ms: int) -> Cached:
+    """What the prompt cache does with the prompt. Servers of one's own say nothing of theirs."""
+    prefixes = job.ask.prefixes
+    if not prefixes or not scenario.prompt_cache:
+        return NOTHING
+    if job.operation is not Operation.MESSAGES and scenario.dialect is not Dialect.OPENAI:
+        return NOTHING
+    hits = scenario.prompt_cache_hits
+    found = hits >= 1 or fraction(scenario.seed, "cache", job.digest, job.occurrence) < hits
+    begins_ms = now_ms if scenario.instant or job.tier == "batch" else now_ms + int(scenario.latency.fixed_ms)
+    return cache.use(prefixes, now_ms=now_ms, begins_ms=begins_ms, found=found)
 
 
 def _tier(job: Work, rule: AnswerRule | None) -> str:

@@ -132,7 +132,8 @@ class Scenario(Model):
     strict: bool = True  # False: bodies are read without being checked, for pure speed
     models: tuple[str, ...] = ()  # empty: every model name is served
     context_tokens: int | None = Field(default=None, ge=1)
-    prompt_cache: bool = True  # OpenAI's (dialect openai): prefixes of 1,024 tokens and more; Anthropic's: as marked
+    prompt_cache: bool = True  # OpenAI's (dialect openai), by itself or at breakpoints; Anthropic's, as marked
+    prompt_cache_hits: float = Field(default=1, ge=0, le=1)  # share of the calls that find what is there
     truncate_tokens: int | None = Field(default=None, ge=1)  # longer prompts are cut silently, as Ollama does
     embedding_dimensions: int = Field(default=1536, ge=1)
     latency: Latency = Latency()

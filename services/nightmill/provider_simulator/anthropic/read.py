@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pydantic import JsonValue
@@ -13,16 +14,26 @@ from nightmill.provider_simulator.asks import (
     INVALID_KEY_PREFIX,
     Ask,
     Object,
-    Prefix,
-    estimate_tokens,
-    prefix_of,
     prompt_tokens,
 )
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.operations import Operation
+from nightmill.provider_simulator.prompt_cache import HOUR_S, Prefix, prefixes_of
 from nightmill.provider_simulator.scenario import Dialect, Scenario
 
-_TTL_S = {"5m": 300, "1h": 3600}
+_TTL_S = {"5m": 300, "1h": HOUR_S}
+_MOST_MARKS = 4
+
+#: a text, and its `cache_control`
+_Piece = tuple[str, JsonValue]
+
+#: the shortest beginning that a model caches; the first name that fits
+_LEAST_CACHED_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (
+    (re.compile(r"^claude-(opus-4-[56]|haiku-4-5)\b"), 4_096),
+    (re.compile(r"^claude-(opus-4-7|3-5-haiku|3-haiku)\b"), 2_048),
+    (re.compile(r"^claude-(opus|fable|mythos)-5\b"), 512),
+    (re.compile(r""), 1_024),
+)
 
 
 def check_headers(headers: Mapping[str, str], dialect: Dialect) -> ApiError | None:
@@ -55,7 +66,12 @@ def read_body(operation: Operation, data: JsonValue, scenario: Scenario, version
         refusal = _checked(operation, data, scenario, version)
         if refusal is not None:
             return refusal
-    ask = _read(data)
+    pieces = _all_pieces(data)
+    marks = sum(isinstance(mark, dict) for _, mark in pieces)
+    if marks > _MOST_MARKS:
+        message = f"A maximum of {_MOST_MARKS} blocks with cache_control may be provided. Found {marks}."
+        return ApiError(status=400, message=message)
+    ask = _read(data, pieces)
     limit = scenario.context_tokens
     if limit is not None and ask.prompt_tokens > limit:
         return ApiError(status=400, message=f"prompt is too long: {ask.prompt_tokens} tokens > {limit} maximum")
@@ -112,13 +128,8 @@ def _rules(data: Object) -> ApiError | None:
     return None
 
 
-def _read(data: Object) -> Ask:
-    pieces: list[tuple[str, JsonValue]] = []
+def _read(data: Object, pieces: list[_Piece]) -> Ask:
     messages = data.get("messages")
-    pieces.extend(_pieces(data.get("system")))
-    heads = len(pieces)
-    for message in messages if isinstance(messages, list) else []:
-        pieces.extend(_pieces(message.get("content")) if isinstance(message, dict) else [])
     texts = [text for text, _ in pieces]
     prompt = "\n".join(texts)
     config = data.get("output_config")
@@ -126,7 +137,7 @@ def _read(data: Object) -> Ask:
     schema = wanted.get("schema") if isinstance(wanted, dict) else None
     limit = data.get("max_tokens")
     tier = data.get("service_tier")
-    count = (len(messages) if isinstance(messages, list) else 0) + (1 if heads else 0)
+    count = (len(messages) if isinstance(messages, list) else 0) + (1 if _pieces(data.get("system")) else 0)
     return Ask(
         model=str(data.get("model")),
         prompt=prompt,
@@ -135,18 +146,27 @@ def _read(data: Object) -> Ask:
         max_tokens=limit if isinstance(limit, int) else None,
         json_answer=schema is not None,
         schema=schema,
-        prefix=_marked(pieces),
+        prefixes=_marked(data, pieces, prompt),
         service_tier=tier if isinstance(tier, str) else None,
     )
 
 
-def _pieces(content: JsonValue) -> list[tuple[str, JsonValue]]:
+def _all_pieces(data: Object) -> list[_Piece]:
+    """The system's texts, then those of the messages."""
+    pieces = _pieces(data.get("system"))
+    messages = data.get("messages")
+    for message in messages if isinstance(messages, list) else []:
+        pieces.extend(_pieces(message.get("content")) if isinstance(message, dict) else [])
+    return pieces
+
+
+def _pieces(content: JsonValue) -> list[_Piece]:
     """Texts, each with its `cache_control`."""
     if isinstance(content, str):
         return [(content, None)]
     if not isinstance(content, list):
         return []
-    found: list[tuple[str, JsonValue]] = []
+    found: list[_Piece] = []
     for block in content:
         if isinstance(block, dict):
             text = block.get("text")
@@ -154,12 +174,18 @@ def _pieces(content: JsonValue) -> list[tuple[str, JsonValue]]:
     return found
 
 
-def _marked(pieces: list[tuple[str, JsonValue]]) -> Prefix | None:
-    """The prompt up to the last block that is marked for the cache."""
-    for place in range(len(pieces) - 1, -1, -1):
-        mark = pieces[place][1]
+def _marked(data: Object, pieces: list[_Piece], prompt: str) -> tuple[Prefix, ...]:
+    """The prompt up to each block that is marked for the cache; a mark on the request is one on its last block."""
+    marks = [mark for _, mark in pieces]
+    if isinstance(data.get("cache_control"), dict) and marks:
+        marks[-1] = data["cache_control"]
+    if not any(marks):
+        return ()
+    ends, at = [], -1
+    for (text, _), mark in zip(pieces, marks, strict=True):
+        at += 1 + len(text.encode("utf-8", "surrogatepass"))
         if isinstance(mark, dict):
-            head = "\n".join(text for text, _ in pieces[: place + 1])
-            ttl_s = _TTL_S[str(mark.get("ttl", "5m"))]
-            return prefix_of(head, tokens=estimate_tokens(head), ttl_s=ttl_s)
-    return None
+            ends.append((at, _TTL_S[str(mark.get("ttl", "5m"))]))
+    model = str(data.get("model"))
+    least = next(tokens for name, tokens in _LEAST_CACHED_TOKENS if name.search(model))
+    return prefixes_of(model, prompt, ends, least_tokens=least)

@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from nightmill.provider_simulator import errors
-from nightmill.provider_simulator.asks import Ask, Object, Prefix, estimate_tokens, prefix_of, prompt_tokens
+from nightmill.provider_simulator.asks import Ask, Object, estimate_tokens, prompt_tokens
 from nightmill.provider_simulator.checks import Check
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.openai import fields
+from nightmill.provider_simulator.openai.caching import cached_prefixes, is_breakpoint
 from nightmill.provider_simulator.openai.words import worded
 from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.scenario import Dialect, Scenario
 
 MAX_EMBEDDING_TOKENS = 8192
 MAX_EMBEDDING_REQUEST_TOKENS = 300_000
-CACHE_FROM_TOKENS = 1024
-_CACHE_STEP_TOKENS = 128
-_CACHE_TTL_S = 1800
 
 _BAD_INPUT = "'$.input' is invalid. Please check the API reference: https://platform.openai.com/docs/api-reference."
+
+
+_Piece = tuple[str, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,7 @@ def _open_object(schema: JsonValue, at: tuple[str, ...]) -> str | None:
 
 def _chat(data: Object) -> Ask:
     messages = data["messages"]
-    texts = [_text(message) for message in messages] if isinstance(messages, list) else [""]
+    texts = [_pieces(message) for message in messages] if isinstance(messages, list) else [[("", False)]]
     limit = data.get("max_completion_tokens")
     if limit is None:
         limit = data.get("max_tokens")
@@ -175,10 +176,10 @@ def _chat(data: Object) -> Ask:
 
 def _responses(data: Object) -> Ask:
     given = data["input"]
-    texts = [given] if isinstance(given, str) else [_text(item) for item in given] if isinstance(given, list) else [""]
+    texts = [_pieces(item) for item in given] if isinstance(given, list) else [[(str(given), False)]]
     instructions = data.get("instructions")
     if isinstance(instructions, str):
-        texts.insert(0, instructions)
+        texts.insert(0, [(instructions, False)])
     options = data.get("text")
     wanted = options.get("format") if isinstance(options, dict) else None
     kind, schema = "text", None
@@ -187,37 +188,30 @@ def _responses(data: Object) -> Ask:
     return _ask(data, texts, limit=data.get("max_output_tokens"), kind=kind, schema=schema)
 
 
-def _ask(data: Object, texts: list[str], *, limit: JsonValue, kind: str, schema: JsonValue) -> Ask:
-    prompt = "\n".join(texts)
-    tokens = prompt_tokens(prompt, len(texts))
+def _ask(data: Object, texts: list[list[_Piece]], *, limit: JsonValue, kind: str, schema: JsonValue) -> Ask:
+    """What is asked by these messages, each of which is pieces of text."""
+    pieces = [piece for message in texts for piece in message]
+    prompt = "\n".join([text for text, _ in pieces])
     tier = data.get("service_tier")
     return Ask(
         model=str(data.get("model")),
         prompt=prompt,
-        last_text=texts[-1] if texts else "",
-        prompt_tokens=tokens,
+        last_text="\n".join([text for text, _ in texts[-1]]) if texts else "",
+        prompt_tokens=prompt_tokens(prompt, len(texts)),
         max_tokens=limit if isinstance(limit, int) else None,
         json_answer=kind != "text",
         schema=schema,
         service_tier=tier if isinstance(tier, str) else None,
-        prefix=_prefix(texts) if tokens >= CACHE_FROM_TOKENS else None,
+        prefixes=cached_prefixes(data, pieces, prompt),
     )
 
 
-def _prefix(texts: list[str]) -> Prefix | None:
-    """Everything but the last message, in steps of 128 tokens; shorter ones are not cached."""
-    head = "\n".join(texts[:-1])
-    tokens = estimate_tokens(head) // _CACHE_STEP_TOKENS * _CACHE_STEP_TOKENS
-    return prefix_of(head, tokens=tokens, ttl_s=_CACHE_TTL_S) if tokens >= CACHE_FROM_TOKENS else None
-
-
-def _text(message: JsonValue) -> str:
+def _pieces(message: JsonValue) -> list[_Piece]:
+    """The texts of a message, each with whether the prompt cache is to end after it."""
     content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return content
     if isinstance(content, list):
-        return "\n".join(_part(part) for part in content)
-    return ""
+        return [(_part(part), is_breakpoint(part)) for part in content]
+    return [(content if isinstance(content, str) else "", False)]
 
 
 def _part(part: JsonValue) -> str:
