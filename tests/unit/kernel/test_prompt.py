@@ -168,3 +168,41 @@ def test_a_fault_before_the_last_part_is_each_rows_own() -> None:
     prompt = parse_prompt("system:\n{{ 1 // 0 }}\nuser:\n{{ text }}")
     with pytest.raises(PromptError, match="ZeroDivisionError in the template"):
         prompt.render({"text": "C"})
+
+
+LONG = "Say what kind of ticket it is. " * 10  # 310 characters: more than a head must have
+
+
+@pytest.mark.parametrize(
+    ("template", "shared"),
+    [
+        # whole parts before the last, and the last one's text before its first expression
+        ("system:\nBe brief.\nuser:\n{{ body }}", ["Be brief.", ""]),
+        (f"system:\nBe brief.\nuser:\n{LONG}\n\n{{{{ body }}}}", ["Be brief.", LONG.strip()]),
+        (f"user:\n\n  {LONG}{{# not said #}}{{% if n %}}{{{{ body }}}}{{% endif %}}", [LONG.strip()]),
+        ("Short. {{ body }}", [""]),
+        (f"{{{{ body }}}} {LONG}", [""]),
+        (f"{{% set a = 1 %}}{LONG}{{{{ body }}}}", [""]),
+        (LONG, [LONG.strip()]),
+        # what is equal for equal prefixes, though a row has a say in it
+        ("system:\n{{ subject }} {{ n }}\nuser:\n{{ body }}", ["Lost card 3", ""]),
+        ("system:\nS\nuser:\nA\nassistant:\nB\nuser:\n{{ body }}", ["S", "A", "B", ""]),
+    ],
+)
+def test_each_message_says_how_much_of_it_is_shared(template: str, shared: list[str]) -> None:
+    """E12: so that a provider can be told where its prompt cache may end."""
+    messages = parse_prompt(template).render(ROW)
+    assert [message.content[: message.shared] for message in messages] == shared
+
+
+@given(
+    st.text(max_size=30),
+    st.text(max_size=30),
+    st.sampled_from(["", " ", "\n\n", "{# c #}", "{%- if 1 %} x{% endif %}"]),
+)
+def test_what_is_said_to_be_shared_is_in_every_prompt(one: str, other: str, between: str) -> None:
+    """E12: whatever the rows hold, whitespace at the edges too."""
+    prompt = parse_prompt(f"user:\n {LONG}{between}{{{{ body }}}}")
+    first, second = (prompt.render({"body": body})[0] for body in (one, other))
+    assert first.shared == second.shared >= len(LONG.strip())
+    assert first.content[: first.shared] == second.content[: second.shared] == LONG.strip()

@@ -2,16 +2,19 @@
 
 A prompt file has a `system:` line, then a `user:` line, each followed by its text; without them all of it is the
 user's part. Examples are pairs of a `user:` and an `assistant:` part before the last `user:` part. Jinja2 in its
-sandbox; an unknown variable is an error, never an empty string. What comes before the last part is the prefix that
-items share (E12).
+sandbox; an unknown variable is an error, never an empty string.
+
+What comes before the last part is the prefix that items share: those of equal prefixes go together (E12). The text of
+the last part up to its first expression is the same for all of them too. Each message says how much of it is shared, so
+that a provider can be told where its prompt cache may end.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, meta
+from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes
 
 from nightmill.kernel.domain.ids import digest
 from nightmill.kernel.domain.sandbox import Sandbox, TooMuch, render
@@ -25,6 +28,9 @@ _FAULTS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NameError, RecursionError),
     *(TypeError, ValueError),
 )
+
+#: a shorter beginning of the last part is not told apart from the rest of it
+_LEAST_HEAD_CHARACTERS = 256
 
 _REPAIR = (
     "Your answer was not accepted: {problem}. "
@@ -42,6 +48,8 @@ class ChatMessage:
 
     role: str
     content: str
+    #: leading characters that items of an equal prefix have in common
+    shared: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +59,15 @@ class Prompt:
     parts: tuple[tuple[str, Template], ...]  #: role and text, in order; the last is the user's
     variables: frozenset[str]
     text: str  #: as written
+    head: str  #: what the last message of every item begins with
     constant: tuple[ChatMessage, ...] | None = None  #: the messages before the last, where no row changes them
 
     def render(self, fields: dict[str, Any]) -> tuple[ChatMessage, ...]:
         """Messages for one row. Raises `PromptError`."""
         role, template = self.parts[-1]
         shared = self._shared(fields) if self.constant is None else self.constant
-        return (*shared, ChatMessage(role=role, content=self._rendered(template, fields).strip()))
+        content = self._rendered(template, fields).strip()
+        return (*shared, ChatMessage(role=role, content=content, shared=len(self.head)))
 
     def prefix(self, fields: dict[str, Any]) -> str:
         """Digest of what comes before the last part, 16 hex: equal prefixes go together."""
@@ -66,7 +76,7 @@ class Prompt:
 
     def _shared(self, fields: dict[str, Any]) -> tuple[ChatMessage, ...]:
         rendered = [(role, self._rendered(part, fields).strip()) for role, part in self.parts[:-1]]
-        return tuple(ChatMessage(role=role, content=content) for role, content in rendered if content)
+        return tuple(ChatMessage(role=role, content=text, shared=len(text)) for role, text in rendered if text)
 
     def with_constant(self) -> "Prompt":
         """The prompt with what comes before its last part rendered once. A fault in that is left to each row."""
@@ -94,9 +104,10 @@ def parse_prompt(text: str) -> Prompt:
     """Parse a prompt template. Raises `PromptError` with the line of a syntax error."""
     parts = _parts(text)
     try:
-        names = [meta.find_undeclared_variables(_ENVIRONMENT.parse(body)) for _, body in parts]
+        trees = [_ENVIRONMENT.parse(body) for _, body in parts]
+        names = [meta.find_undeclared_variables(tree) for tree in trees]
         templates = tuple((role, _template(body)) for role, body in parts)
-        prompt = Prompt(templates, frozenset().union(*names), text)
+        prompt = Prompt(templates, frozenset().union(*names), text, _head(trees[-1]))
         return prompt if any(names[:-1]) else prompt.with_constant()
     except TemplateSyntaxError as error:
         raise PromptError(f"prompt, line {error.lineno}: {error.message}") from error
@@ -120,6 +131,18 @@ def _parts(text: str) -> list[tuple[str, str]]:
     if parts[-1][0] != "user":
         raise PromptError("prompt: the last part is the document's question, a 'user:' part")
     return parts
+
+
+def _head(tree: nodes.Template) -> str:
+    """The text before the first expression or statement, as every rendering begins with it; empty if it is short."""
+    text = ""
+    pieces = (piece for node in tree.body for piece in (node.nodes if isinstance(node, nodes.Output) else [node]))
+    for piece in pieces:
+        if not isinstance(piece, nodes.TemplateData):
+            break
+        text += piece.data
+    head = text.strip()
+    return head if len(head) >= _LEAST_HEAD_CHARACTERS else ""
 
 
 def _template(body: str) -> Template:

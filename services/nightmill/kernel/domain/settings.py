@@ -61,6 +61,8 @@ class Pool(Frozen):
     api: Literal["chat", "responses"] | None = None  #: of provider openai: chat completions unless it says responses
     anthropic_version: Literal["2023-06-01", "2026-10-21"] | None = None  #: of provider anthropic: the newest if absent
     refuses: tuple[Literal["temperature", "seed"], ...] = ()  #: parameters that the model does not take
+    #: what many prompts have in common is marked for the provider's prompt cache where that costs less
+    prompt_cache: bool = True
     bulk: BulkLimits | None = None  #: the provider has a Batch API; without it the pool has no bulk lane
 
     @model_validator(mode="after")
