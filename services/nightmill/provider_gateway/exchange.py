@@ -6,6 +6,7 @@ from typing import Protocol
 
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.prompt import ChatMessage
+from nightmill.kernel.domain.prompt_cache import Lifetime
 from nightmill.kernel.domain.settings import Pool
 from nightmill.kernel.wire.messages import Failure, Usage
 
@@ -45,8 +46,11 @@ class Reply:
 class Form(Protocol):
     """The requests of one pipeline to one pool. What all of them say is written once. Pure."""
 
-    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int) -> Request:
-        """The call that asks for an answer to `messages`. Raises `UnicodeEncodeError`."""
+    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int, mark: Lifetime | None = None) -> Request:
+        """The call that asks for an answer to `messages`; with a mark, what they share is to be cached so long.
+
+        Raises `UnicodeEncodeError`.
+        """
 
 
 class Adapter(Protocol):

@@ -37,6 +37,7 @@ class Order:
     model: str
     periods: tuple[Period, ...]  #: prices of the model by time; none: what it costs is not known
     price_version: str
+    planned: int = 0  #: items of its batch; 0: not told
 
     def tariff(self, at_ms: int, service_tier: str | None = None) -> Tariff | None:
         """What a call of this order costs that was begun at a moment; None: not known."""

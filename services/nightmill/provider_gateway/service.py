@@ -208,6 +208,7 @@ class ProviderGateway(Service):
         if row.shard is None:
             return
         access = self._pools.get(row.shard.pool)
+        control = self._control(row.shard.attempts[0].batch_id)
         for index in indexes:
             yield Order(
                 shard=row.shard,
@@ -216,6 +217,7 @@ class ProviderGateway(Service):
                 model="" if access is None else access.pool.model,
                 periods=() if access is None else access.periods,
                 price_version="" if access is None else access.price_version,
+                planned=0 if control is None else control.planned or 0,
             )
 
     def _take_up(self, desk: Desk, row: ShardStateRow, order: Order) -> Known:

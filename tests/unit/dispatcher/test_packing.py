@@ -1,6 +1,7 @@
 """Queues, shares, shards, pools."""
 
 import dataclasses
+from collections import Counter
 from itertools import chain
 
 import pytest
@@ -77,6 +78,15 @@ def test_pack_loses_and_repeats_nothing(
         assert sum(300 + 4 * len(c.row.source_id) for c in shard) <= max_bytes or len(shard) == 1
         numbers = [int(c.row.item_key) for c in shard]
         assert numbers == sorted(numbers)
+
+
+@given(st.lists(st.tuples(st.sampled_from([A, B]), st.sampled_from(["p", "q"])), max_size=200), st.integers(1, 60))
+def test_items_that_share_a_prefix_go_together(rows: list[tuple[str, str]], max_items: int) -> None:
+    """P3, E12: in as few shards as they fill, however they are mixed with others."""
+    given_ = [candidate(str(n), batch, prefix) for n, (batch, prefix) in enumerate(rows)]
+    shards = pack(given_, most=ShardSize(items=max_items, tokens=10**9, bytes=10**9))
+    found = Counter((shard[0].payer.batch_id, shard[0].row.prefix) for shard in shards)
+    assert found == {like: -(-count // max_items) for like, count in Counter(rows).items()}
 
 
 def test_urgent_batches_first_equals_share() -> None:

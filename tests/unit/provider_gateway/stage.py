@@ -142,9 +142,13 @@ def make_shard(
     return ShardDispatched(**(fields | changes))
 
 
-def make_order(shard: ShardDispatched, index: int = 0, *, price: WrittenPrice | None = PRICE) -> Order:
+def make_order(
+    shard: ShardDispatched, index: int = 0, *, price: WrittenPrice | None = PRICE, planned: int = 0
+) -> Order:
     periods = () if price is None else (price.period(),)
-    return Order(shard=shard, index=index, partition=0, model="small", periods=periods, price_version="p1")
+    return Order(
+        shard=shard, index=index, partition=0, model="small", periods=periods, price_version="p1", planned=planned
+    )
 
 
 def make_control(state: ControlState = ControlState.RUNNING, generation: int = 1) -> BatchControlled:

@@ -3,6 +3,7 @@
 Since 2026-10-21 `temperature`, `top_p` and `top_k` are refused; `kernel.domain.parameters` keeps a job that needs them
 from starting. Wire and errors as typed by the official SDK 2.14 and its error, rate-limit and versioning pages (read
 2026-11-29). The schema of an answer goes into `output_config.format`, in the part of JSON Schema that Anthropic takes.
+Only what a request marks with `cache_control` is written into the prompt cache, or read from it.
 """
 
 import re
@@ -13,9 +14,11 @@ from typing import Any
 from nightmill.kernel.domain.parameters import anthropic_version, sampling
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.prompt import ChatMessage
+from nightmill.kernel.domain.prompt_cache import Lifetime
 from nightmill.kernel.domain.settings import Pool
 from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.adapters.errors import NO_ERROR, Words, error_body, failure_of_error, failure_of_status
+from nightmill.provider_gateway.adapters.marking import marked_chat_json, parts_json
 from nightmill.provider_gateway.adapters.reading import (
     HEADERS,
     chat_json,
@@ -78,6 +81,11 @@ _FINISH: dict[str, Signal] = {
 #: in the words of chat completions, which the validator knows
 _FINISH_NAMES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
 _DIMENSIONS = ("requests", "input-tokens", "output-tokens", "tokens")
+_MARKED = {"user": "text", "assistant": "text"}
+_CONTROLS = {
+    Lifetime.SHORT: '"cache_control":{"type":"ephemeral"}',
+    Lifetime.HOUR: '"cache_control":{"type":"ephemeral","ttl":"1h"}',
+}
 _PLACE = re.compile(r"^([a-z_]+(?:\.[a-z0-9_]+)*): ")
 
 
@@ -140,13 +148,27 @@ class _Form:
     model: str
     settings: str
 
-    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int) -> Request:
-        system = "\n\n".join([message.content for message in messages if message.role == "system"])
+    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int, mark: Lifetime | None = None) -> Request:
         # a message without text is refused; a repair of an empty answer has one
-        chat = chat_json([message for message in messages if message.role != "system" and message.content.strip()])
-        head = f'"system":{encode(system)},' if system.strip() else ""
-        body = f'{{"model":{self.model},"max_tokens":{max_output_tokens},{head}"messages":{chat}{self.settings}'
+        told = [message for message in messages if message.content.strip()]
+        system = told[0] if told and told[0].role == "system" else None
+        chat = told[1:] if system is not None else told
+        system_json, chat_list = _written(system, chat, mark)
+        head = f'"system":{system_json},' if system_json else ""
+        body = f'{{"model":{self.model},"max_tokens":{max_output_tokens},{head}"messages":{chat_list}{self.settings}'
         return Request(url=self.url, headers=self.headers, body=body.encode())
+
+
+def _written(system: ChatMessage | None, chat: Sequence[ChatMessage], mark: Lifetime | None) -> tuple[str, str]:
+    """The system's part and the messages as JSON, with the mark at the end of what is shared."""
+    plain = "" if system is None else encode(system.content)
+    if mark is None or (system is not None and system.shared < len(system.content)):
+        return plain, chat_json(chat)
+    control = _CONTROLS[mark]
+    marked = marked_chat_json(chat, _MARKED, control)
+    if marked is not None:
+        return plain, marked
+    return "" if system is None else parts_json(system, "text", control), chat_json(chat)
 
 
 def _reply_of_message(document: Mapping[str, Any]) -> Reply:

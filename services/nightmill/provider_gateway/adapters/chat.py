@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nightmill.kernel.domain.prompt import ChatMessage
+from nightmill.kernel.domain.prompt_cache import Lifetime
 from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.adapters.errors import NO_ERROR, Words, error_body, failure_of_error
+from nightmill.provider_gateway.adapters.marking import marked_chat_json
 from nightmill.provider_gateway.adapters.reading import HEADERS, chat_json, count, counts, text_of, usage_of, word
 from nightmill.provider_gateway.exchange import Reply, Request, Response
 from nightmill.provider_gateway.failures import Signal, failure
@@ -21,6 +23,14 @@ _FINISH: dict[str, Signal] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Marking:
+    """How a request says where the shared beginning ends."""
+
+    roles: Mapping[str, str]  #: the type of a text part, by the roles that can be marked
+    mark: str  #: member of the marked part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListForm:
     """Bodies that hold one list of messages. `model` is JSON, `settings` the end of a JSON object."""
 
@@ -30,9 +40,12 @@ class ListForm:
     limit: str  #: name of the limit of output tokens
     settings: str
     may_cut: bool = False  #: the server is one of those that shorten a prompt without a word
+    marking: Marking | None = None
 
-    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int) -> Request:
-        prompt = f'{{"model":{self.model},"{self.messages}":{chat_json(messages)}'.encode()
+    def request(self, messages: Sequence[ChatMessage], max_output_tokens: int, mark: Lifetime | None = None) -> Request:
+        how = self.marking if mark is not None else None
+        marked = None if how is None else marked_chat_json(messages, how.roles, how.mark)
+        prompt = f'{{"model":{self.model},"{self.messages}":{marked or chat_json(messages)}'.encode()
         rest = f',"{self.limit}":{max_output_tokens}{self.settings}'
         return Request(
             url=self.url,

@@ -2,6 +2,9 @@
 
 Wire and errors as typed by the official SDK 3.57 and its API description of 2026-08-21 (read 2026-11-29). A schema that
 keeps to OpenAI's rules is asked for strictly; any other is a wish, which the validator checks all the same.
+
+Of its prompt caches (`kernel.domain.prompt_cache`): models from GPT-5.6 on are told to write none but the shared part
+that is marked; `prompt_cache_key`, a digest of the template, keeps calls that share one together. No document is in it.
 """
 
 import re
@@ -10,8 +13,9 @@ from typing import Any
 
 from nightmill.kernel.domain.parameters import sampling
 from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.prompt_cache import OPENAI_CACHE, writes_unasked
 from nightmill.kernel.domain.settings import Pool
-from nightmill.provider_gateway.adapters.chat import ListForm, reply_of_chat
+from nightmill.provider_gateway.adapters.chat import ListForm, Marking, reply_of_chat
 from nightmill.provider_gateway.adapters.errors import Words, failure_of_status
 from nightmill.provider_gateway.adapters.reading import document_of, encode, members
 from nightmill.provider_gateway.adapters.responses import is_response, reply_of_responses
@@ -60,6 +64,10 @@ TEXTS: tuple[tuple[re.Pattern[str], Signal], ...] = (
     (re.compile(r"model .{0,200}(not found|does not exist)", re.I | re.S), Signal.MODEL_REFUSED),
 )
 
+_BREAKPOINT = '"prompt_cache_breakpoint":{"mode":"explicit"}'
+_CHAT = Marking(roles={"system": "text", "user": "text"}, mark=_BREAKPOINT)
+_RESPONSES = Marking(roles={"system": "input_text", "user": "input_text"}, mark=_BREAKPOINT)
+_KEY_CHARACTERS = 32
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -80,24 +88,25 @@ class OpenAi:
     """Satisfies `Adapter`."""
 
     def form(self, *, base_url: str, pool: Pool, pipeline: Pipeline) -> Form:
-        settings: dict[str, Any] = sampling(pipeline.model, pool)
+        settings: dict[str, Any] = {**sampling(pipeline.model, pool), **_cache_settings(pool, pipeline)}
         schema = named_schema(pipeline, strict=is_strict(pipeline.output)) if pool.structured_output else None
         if pool.api == "responses":
             # an answer that is kept at the provider is a copy that nobody asked for
             settings["store"] = False
             if schema is not None:
                 settings["text"] = {"format": {"type": "json_schema", **schema}}
-            path, messages, limit = "/responses", "input", "max_output_tokens"
+            path, messages, limit, marking = "/responses", "input", "max_output_tokens", _RESPONSES
         else:
             if schema is not None:
                 settings["response_format"] = {"type": "json_schema", "json_schema": schema}
-            path, messages, limit = "/chat/completions", "messages", "max_completion_tokens"
+            path, messages, limit, marking = "/chat/completions", "messages", "max_completion_tokens", _CHAT
         return ListForm(
             url=base_url.rstrip("/") + path,
             model=encode(pool.model),
             messages=messages,
             limit=limit,
             settings=members(settings),
+            marking=marking,
         )
 
     def reply(self, response: Response, *, now_ms: int) -> Reply:
@@ -109,6 +118,16 @@ class OpenAi:
         if is_response(document):
             return reply_of_responses(document, response, WORDS, now_ms)
         return reply_of_chat(document, response, WORDS, now_ms)
+
+
+def _cache_settings(pool: Pool, pipeline: Pipeline) -> dict[str, Any]:
+    """What a pool's calls say of the prompt cache, whatever they mark."""
+    settings: dict[str, Any] = {}
+    if pool.prompt_cache and writes_unasked(pool):
+        settings["prompt_cache_options"] = {"mode": "explicit"}
+    if pool.prompt_cache and OPENAI_CACHE.may_reach(len(pipeline.prompt.encode())):
+        settings["prompt_cache_key"] = pipeline.prompt_version[:_KEY_CHARACTERS]
+    return settings
 
 
 def named_schema(pipeline: Pipeline, *, strict: bool) -> dict[str, Any]:
