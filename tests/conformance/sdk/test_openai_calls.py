@@ -255,7 +255,29 @@ def test_usage_that_is_not_told_is_billed(
 def test_cached_tokens(gpt: openai.OpenAI, simulator: Simulator) -> None:
     """A long prefix costs a tenth the second time."""
     prefix = {"role": "system", "content": "x" * 8192}
-    first, second = (ask(gpt, messages=[prefix, {"role": "user", "content": text}]).usage for text in "ab")
+    first, second = (
+        ask(gpt, model="gpt-5.4-mini", messages=[prefix, {"role": "user", "content": text}]).usage for text in "ab"
+    )
     assert (first.prompt_tokens_details.cached_tokens, second.prompt_tokens_details.cached_tokens) == (0, 2048)
     dear, cheap = (row["billed_nano_usd"] for row in simulator.attempts())
-    assert dear - cheap == 2048 * (100 - 10)
+    assert dear - cheap == 2048 * (750 - 75)
+
+
+def test_cache_breakpoints(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """GPT-5.6 and later charge for what is written, and read only up to where something was marked."""
+    part = {"type": "text", "text": "x" * 8192, "prompt_cache_breakpoint": {"mode": "explicit"}}
+    marked = [{"role": "system", "content": [part]}]
+    explicit: Any = {"mode": "explicit"}
+    first, second = (
+        ask(gpt, messages=[*marked, {"role": "user", "content": text}], prompt_cache_options=explicit).usage
+        for text in "ab"
+    )
+    told = [
+        (use.prompt_tokens_details.cached_tokens, use.prompt_tokens_details.cache_write_tokens)
+        for use in (first, second)
+    ]
+    assert told == [(0, 2048), (2048, 0)]
+    plain = ask(gpt, messages=[{"role": "user", "content": "y" * 8192}]).usage
+    assert (plain.prompt_tokens_details.cached_tokens, plain.prompt_tokens_details.cache_write_tokens) == (0, 2048)
+    write, read, _ = (row["billed_nano_usd"] for row in simulator.attempts())
+    assert write - read == 2048 * (125 - 10)

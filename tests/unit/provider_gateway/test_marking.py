@@ -37,7 +37,7 @@ EXAMPLE = (ChatMessage(role="user", content="red", shared=3), ChatMessage(role="
 SHORT, HOUR = Lifetime.SHORT, Lifetime.HOUR
 CONTROL = {"cache_control": {"type": "ephemeral"}}
 BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
-LUNA = {"provider": "openai", "model": "gpt-6-luna"}
+LUNA: dict[str, Any] = {"provider": "openai", "model": "gpt-6-luna"}
 RULE = "A ticket about money is of kind a, any other is of kind b. " * 120
 
 
