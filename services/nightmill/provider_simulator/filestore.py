@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from nightmill.provider_simulator.journal import Journal
 
 KIND = "file"
+_HANDED_OUT = "handed_out"  # of files that are gone
 HIDDEN = "results-"  # how ids begin of files that no client sees as files: Anthropic's requests and results
 RETENTION_MS = 30 * 86_400_000  # of batch inputs and outputs
 
@@ -54,6 +55,7 @@ class FileStore:
         self._records: dict[str, FileRecord] = {}
         for ident, row in journal.rows(KIND):
             self._records[ident] = FileRecord(**row)  # type: ignore[arg-type]  # what `asdict` wrote
+        self._handed_out = {ident: int(str(row["bytes"])) for ident, row in journal.rows(_HANDED_OUT)}
         for path in folder.iterdir():  # uploads that came to nothing, results of batches that start again
             if path.name not in self._records:
                 path.unlink()
@@ -79,8 +81,11 @@ class FileStore:
         return (found for ident in reversed(self._records) if (found := self.get(ident, now_ms=now_ms)) is not None)
 
     def remove(self, ident: str) -> None:
-        """Delete the file and its bytes."""
-        self._records.pop(ident, None)
+        """Delete the file and its bytes; the books remember how much of it was handed out."""
+        record = self._records.pop(ident, None)
+        if record is not None and record.delivered_to:
+            self._handed_out[ident] = record.delivered_to
+            self._journal.put(_HANDED_OUT, ident, {"bytes": record.delivered_to})
         self.path(ident).unlink(missing_ok=True)
         self._journal.remove(KIND, ident)
 
@@ -92,9 +97,9 @@ class FileStore:
             self._save(record)
 
     def delivered_to(self, ident: str | None) -> int:
-        """How much of the file was handed out, from the start; 0 for none and for deleted files never read."""
+        """How much of the file was handed out, from the start, also of one that is deleted now."""
         record = self._records.get(ident or "")
-        return 0 if record is None else record.delivered_to
+        return self._handed_out.get(ident or "", 0) if record is None else record.delivered_to
 
     def _save(self, record: FileRecord) -> None:
         self._journal.put(KIND, record.id, asdict(record))

@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import tempfile
 import time
@@ -29,7 +30,19 @@ log = logging.getLogger(__name__)
 
 _SHUTDOWN_S = 1.0  # calls still held then are cut off
 _BACKLOG = 2048
+_BOOL = "tag:yaml.org,2002:bool"
 _GC = (20_000, 50, 100)  # calls make much that is dropped at once and little that is circular
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose only truths are `true` and `false`: `on` is the name of a field."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|false)$"), list("tf"))
 
 
 class CannotStart(Exception):
@@ -97,7 +110,7 @@ def load_scenario(path: Path | None) -> Scenario:
         return Scenario()
     try:
         text = path.read_text(encoding="utf-8-sig")
-        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        data = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_Loader)
     except OSError as exc:
         raise ScenarioError(f"{path}: cannot be read: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:

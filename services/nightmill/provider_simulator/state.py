@@ -52,7 +52,7 @@ class Run:
         slots = self.scenario.capacity.slots
         self.slots = None if slots is None else asyncio.Semaphore(slots)
         rules = self.scenario.faults_by_operation[Operation.LINE]
-        self.counts_lines = any(rule.occurrences for _, rule in rules)
+        self.counts_lines = any(rule.occurrences or rule.rate < 1 for _, rule in rules)
 
     def cost(self, model: str | None, usage: Usage | None, tier: str) -> int | None:
         """What the account is charged for `usage`."""

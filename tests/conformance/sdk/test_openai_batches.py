@@ -147,6 +147,16 @@ def test_cancel(gpt: openai.OpenAI, simulator: Simulator) -> None:
         gpt.batches.cancel(batch.id)
 
 
+def test_a_line_that_failed_may_succeed_when_it_is_sent_again(gpt: openai.OpenAI, simulator: Simulator) -> None:
+    """A rate is drawn anew each time."""
+    simulator.set_scenario(scenario({"kind": "server_error", "on": ["line"], "rate": 0.5}))
+    failed = []
+    for _ in range(2):
+        batch = end_of(gpt, start(gpt, DATA))
+        failed.append({row["custom_id"] for row in rows(gpt, batch.error_file_id)})
+    assert 0 < len(failed[0] & failed[1]) < min(map(len, failed))
+
+
 def test_cancel_that_comes_too_late(gpt: openai.OpenAI, simulator: Simulator) -> None:
     simulator.set_scenario(scenario({"kind": "cancel_races"}, batches={"validate_ms": 60_000}))
     batch = start(gpt, DATA)

@@ -32,7 +32,11 @@ def test_everything_goes_on(tmp_path: Path) -> None:
         found = rows(client, done.output_file_id)
         client.webhooks.create(name="w", url="http://127.0.0.1:9/", event_types=["batch.completed"])
         simulator.set_clock(advance_s=86_400)
+        removed = end_of(client, start(client, DATA))
+        rows(client, removed.output_file_id)
+        client.files.delete(str(removed.output_file_id))
         before, attempts = simulator.ledger(), simulator.attempts()
+        assert before["delivered"] == before["billed"], "what was handed out and removed then was handed out"
         clock = simulator.set_clock()
     with Simulator(scenario, home=tmp_path) as simulator, client_of(simulator) as client:
         assert simulator.ledger() == {**before, "max_concurrency": 0}

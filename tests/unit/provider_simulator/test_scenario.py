@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightmill.provider_simulator.call_faults import RateLimited
+from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.run import load_scenario
 from nightmill.provider_simulator.scenario import ScenarioError, parse_scenario
 
@@ -18,6 +19,15 @@ def test_yaml_and_json_mean_the_same(tmp_path: Path) -> None:
     json_file.write_text('{"seed": 3, "faults": [{"kind": "rate_limited", "rate": 0.5, "retry_after": "http_date"}]}')
     assert load_scenario(yaml_file) == load_scenario(json_file)
     assert isinstance(load_scenario(yaml_file).faults[0], RateLimited)
+
+
+def test_on_is_a_field_in_yaml_too(tmp_path: Path) -> None:
+    """YAML 1.1 would read `on` as true."""
+    file = tmp_path / "a.yaml"
+    file.write_text("strict: false\nfaults:\n  - {kind: server_error, on: [batch_create], billed: true}\n")
+    scenario = load_scenario(file)
+    assert not scenario.strict
+    assert scenario.faults[0].operations == {Operation.BATCH_CREATE}
 
 
 def test_no_file_and_an_empty_file_are_a_provider_without_faults(tmp_path: Path) -> None:
