@@ -16,10 +16,11 @@ TEST_OPTIONS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about half an hour
 BENCH_OPTIONS ?=
 
-.PHONY: help setup setup-model setup-kafka check codegen test demo down bench chaos simulate clean
+.PHONY: help setup setup-model setup-kafka check codegen test demo demo-bulk down bench chaos simulate clean
 
 help:
 	@echo "make demo      set up, start everything on this machine and run the main job: licence-audit"
+	@echo "make demo-bulk a job over two simulated providers' Batch APIs; bill and ledger side by side; four minutes"
 	@echo "make down      stop what demo left running"
 	@echo "make test      set up and run all tests"
 	@echo "make check     lint, types, dependency rules, generated code"
@@ -68,6 +69,10 @@ demo: setup setup-model setup-kafka
 	@code=0; $(BIN)/nightmill run licence-audit --input distributions || code=$$?; \
 	echo "Nightmill is still up: ask it with $(BIN)/nightmill status, stop it with make down."; \
 	exit $$code
+
+# on its own: a home, a broker and a provider that are there for this run alone
+demo-bulk: setup setup-kafka
+	$(BIN)/python tests/demo
 
 down: setup
 	$(BIN)/nightmill down
