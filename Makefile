@@ -16,7 +16,7 @@ TEST_OPTIONS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about half an hour
 BENCH_OPTIONS ?=
 
-.PHONY: help setup setup-model setup-kafka check codegen test demo demo-bulk down bench chaos simulate clean
+.PHONY: help setup setup-model setup-kafka check codegen test demo demo-bulk down bench chaos soak simulate clean
 
 help:
 	@echo "make demo      set up, start everything on this machine and run the main job: licence-audit"
@@ -27,6 +27,7 @@ help:
 	@echo "make codegen   write messages and topics from schemas/ and contracts/"
 	@echo "make bench     figures, beside plain clients and a durable peer in the same run"
 	@echo "make chaos     kill services, the broker and everything in the middle of 40 jobs, about half an hour"
+	@echo "make soak      the long runs of the bulk lane: its gateway killed in the middle of 10 jobs of 20,000 items"
 	@echo "make simulate  the whole line under faults, SEEDS=10000 of them or SEED=7 again"
 	@echo "make clean     remove what these steps made in this folder"
 
@@ -87,6 +88,9 @@ simulate: setup
 
 chaos: setup setup-kafka
 	$(BIN)/python tests/chaos
+
+soak: setup setup-kafka
+	$(BIN)/python tests/chaos --bulk
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

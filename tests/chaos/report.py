@@ -42,8 +42,8 @@ def render(results: Sequence[Result], stuck: Mapping[Plan, str], *, items: int, 
         _HEAD,
         f"{len(results) + len(stuck)} runs of {items:,} items, seed {seed}, {os.cpu_count()} cores.",
         "",
-        *_table(("fault", "runs", *_COUNTS, *(f"{name}, median (max)" for name in _TIMES)), _summary(results)),
-        *_table(head, [_row(each) for each in results]),
+        *table(("fault", "runs", *_COUNTS, *(f"{name}, median (max)" for name in _TIMES)), _summary(results)),
+        *table(head, [_row(each) for each in results]),
     ]
     problems = [f"- run {plan.number} ({plan.fault.name}, {plan.moment}): {text}" for plan, text in stuck.items()]
     problems += [f"- run {e.plan.number} ({e.plan.fault.name}): {text}" for e in results for text in e.findings.broken]
@@ -97,6 +97,7 @@ def _seconds(ms: int | None) -> str:
     return _NONE if ms is None else f"{ms / 1000:.1f}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table, and an empty one."""
     rule = ["---"] * len(head)
     return [*(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)), ""]

@@ -58,9 +58,9 @@ def carry_out(plan: Plan, site: Installation, simulator: Simulator, limits: Limi
         _await_moment(job, plan.moment, started_s, limits)
         fault_at_ms = now_ms()
         with site.befallen(plan.fault, watch, pause_s=limits.pause_s) as cut_at_ms:
-            status = _await_end(job, limits)
+            status = await_end(job, limits)
             job_s = time.monotonic() - started_s
-            ready_ms = _await_ready(watch, fault_at_ms)
+            ready_ms = await_ready(watch, fault_at_ms)
             lost_calls_at_ms = sorted({*cut_at_ms, *watch.deaths(GATEWAY)})
             evidence = _collect(client, job, status, simulator, ids, fault_at_ms, lost_calls_at_ms)
     return Result(plan=plan, findings=judge(evidence), ready_ms=ready_ms, job_s=job_s)
@@ -70,18 +70,24 @@ def _await_moment(job: Job, moment: Moment, started_s: float, limits: Limits) ->
     if moment.share is None:
         time.sleep(max(0.0, started_s + moment.after_s - time.monotonic()))
         return
-    wanted = moment.share * limits.items
-    _until(lambda: _status(job), lambda found: found is not None and found.settled >= wanted, limits.patience_s)
+    await_settled(job, moment.share * limits.items, limits)
 
 
-def _await_end(job: Job, limits: Limits) -> JobStatus:
-    ended = _until(lambda: _status(job), lambda found: found is not None and found.state in STOPPED, limits.patience_s)
+def await_settled(job: Job, items: float, limits: Limits) -> None:
+    """Return when so many items have an outcome. Raises `Stuck`."""
+    until(lambda: _status(job), lambda found: found is not None and found.settled >= items, limits.patience_s)
+
+
+def await_end(job: Job, limits: Limits) -> JobStatus:
+    """The status in which the job stopped. Raises `Stuck`."""
+    ended = until(lambda: _status(job), lambda found: found is not None and found.state in STOPPED, limits.patience_s)
     assert ended is not None
     return ended
 
 
-def _await_ready(watch: Watch, fault_at_ms: int) -> int | None:
-    since_ms = _until(watch.ready_since_ms, lambda found: found is not None, _READY_PATIENCE_S)
+def await_ready(watch: Watch, fault_at_ms: int) -> int | None:
+    """From the fault until all processes are ready; None when none was missing. Raises `Stuck`."""
+    since_ms = until(watch.ready_since_ms, lambda found: found is not None, _READY_PATIENCE_S)
     return since_ms - fault_at_ms if since_ms else None
 
 
@@ -92,7 +98,8 @@ def _status(job: Job) -> JobStatus | None:
         return None
 
 
-def _until(look: Callable[[], _Found], is_it: Callable[[_Found], bool], patience_s: float) -> _Found:
+def until(look: Callable[[], _Found], is_it: Callable[[_Found], bool], patience_s: float) -> _Found:
+    """Look again and again until it is there. Raises `Stuck`."""
     deadline = time.monotonic() + patience_s
     while not is_it(found := look()):
         if time.monotonic() >= deadline:
@@ -115,7 +122,7 @@ def _collect(
     called = {call.attempt_id for call in calls}
     deadline = time.monotonic() + _LEDGER_PATIENCE_S
     while True:
-        attempts, items = _attempts(client, job.job_id), _items(client, job.job_id)
+        attempts, items = _attempts(client, job.job_id), items_of(client, job.job_id)
         caught_up = len(items) >= len(ids) and called <= {attempt.attempt_id for attempt in attempts}
         if caught_up or time.monotonic() >= deadline:
             break
@@ -163,7 +170,8 @@ def _attempts(client: Client, job_id: str) -> list[Attempt]:
     ]
 
 
-def _items(client: Client, job_id: str) -> list[Item]:
+def items_of(client: Client, job_id: str) -> list[Item]:
+    """The ledger's items of a job; none while it is away."""
     columns = "source_id, outcome, attempt_id, toUnixTimestamp64Milli(settled_at)"
     return [
         Item(source_id=source_id, outcome=outcome, attempt_id=attempt_id, settled_at_ms=int(settled_at_ms))

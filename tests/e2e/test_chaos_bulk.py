@@ -1,0 +1,43 @@
+"""The short form of `python tests/chaos --bulk`: the gateway dies twice in the middle of one batch job."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.bulk.plan import BulkPlan, Moment
+from chaos.bulk.run import carry_out
+from chaos.bulk.workload import configure, sound
+from chaos.installation import Installation
+from chaos.run import Limits
+from kit.simulator import Simulator
+
+ITEMS = 1_000
+#: more than there are for each of two pools with two partitions: everything is sent at once, and nothing comes after it
+SUBMISSION = 400
+#: when its batches are at the provider, and when the first results are in publication
+MOMENTS = (Moment(create=4, delay_s=2.5), Moment(settled=0.2))
+
+
+@pytest.fixture
+def provider() -> Iterator[Simulator]:
+    with Simulator() as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def site(provider: Simulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    site = Installation(tmp_path_factory.mktemp("chaos"), provider.base_url, slots=20)
+    configure(site.laptop, SUBMISSION)
+    try:
+        site.laptop.up()
+        yield site
+    finally:
+        site.laptop.close()
+
+
+def test_a_killed_gateway_loses_no_item_and_pays_no_batch_twice(site: Installation, provider: Simulator) -> None:
+    """E1, E6, M4, O1."""
+    limits = Limits(items=ITEMS, patience_s=200.0)
+    result = carry_out(BulkPlan(number=1, moments=MOMENTS), site, provider, limits, scenario=sound)
+    assert result.findings.broken == [], result
+    assert len(result.findings.kills) == len(MOMENTS)
