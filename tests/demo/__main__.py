@@ -32,6 +32,8 @@ CLOCK_SPEED = 1_440
 _PIPELINE = "ticket-triage"
 _WRITTEN_ADDRESS = "http://127.0.0.1:8399/v1"
 _PATIENCE_S = 60.0
+#: exit codes of `run`: refused, or the system is lost
+_NOTHING_RAN = (2, 5)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if code:
                 return code
             code = command("run", _PIPELINE, "--input", str(path), "--yes")
+            if code in _NOTHING_RAN:
+                return code
             with Client(folder / "home") as client:
                 charges, booked = _books(client, simulator)
         finally:
