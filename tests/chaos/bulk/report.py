@@ -29,10 +29,11 @@ is killed (`kill -9`) at a moment that the seed decides; its supervisor starts i
   to the nano-dollar. **unknown**: attempts whose cost is not known (failed lines, which may have been billed) and is
   covered by a reservation.
 - **paid twice**: items of which an answer was billed that was neither used nor refused by validation. **lost**: items
-  without a result or another outcome.
+  without a result or another outcome. **ledger**: from the end of the job until the ledger had all of it.
 """
 _COLUMNS = ("run", "moment", "killed after s", "when killed", "recovered s")
 _COUNTS = ("created", "named", "adopted", "never were", "billed", "known", "unknown", "paid twice", "lost")
+_TIMES = ("job s", "ledger s")
 
 
 def render(results: Sequence[BulkResult], stuck: Mapping[BulkPlan, str], *, items: int, seed: int) -> str:
@@ -42,7 +43,7 @@ def render(results: Sequence[BulkResult], stuck: Mapping[BulkPlan, str], *, item
         _HEAD,
         f"{len(results) + len(stuck)} runs of {items:,} items, {kills} kills, seed {seed}, {os.cpu_count()} cores.",
         "",
-        *table((*_COLUMNS, *_COUNTS, "job s"), list(map(_row, results))),
+        *table((*_COLUMNS, *_COUNTS, *_TIMES), list(map(_row, results))),
     ]
     problems = [f"- run {plan.number} ({plan.when}): {text}" for plan, text in stuck.items()]
     problems += [f"- run {e.plan.number} ({e.plan.when}): {text}" for e in results for text in e.findings.broken]
@@ -51,7 +52,7 @@ def render(results: Sequence[BulkResult], stuck: Mapping[BulkPlan, str], *, item
 
 def line(result: BulkResult) -> str:
     """A run in one line, as it goes."""
-    cells = zip((*_COLUMNS, *_COUNTS, "job s")[1:], _row(result)[1:], strict=True)
+    cells = zip((*_COLUMNS, *_COUNTS, *_TIMES)[1:], _row(result)[1:], strict=True)
     verdict = "; ".join(result.findings.broken) or "kept"
     return f"{verdict}; {', '.join(f'{name} {text}' for name, text in cells)}"
 
@@ -77,6 +78,7 @@ def _row(result: BulkResult) -> list[str]:
         ", ".join(map(_recovered, kills)) or _NONE,
         *map(str, counts),
         f"{result.job_s:.0f}",
+        f"{result.ledger_s:.0f}",
     ]
 
 

@@ -24,12 +24,13 @@ _KILL = Fault(kind=Kind.KILL, victims=(GATEWAY,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkResult:
-    """A run that is over."""
+    """A run that is over. `ledger_s`: from the job's end until the ledger had all of it."""
 
     plan: BulkPlan
     findings: Findings
     killed_after_s: tuple[float, ...]
     job_s: float
+    ledger_s: float
 
 
 def carry_out(
@@ -57,7 +58,9 @@ def carry_out(
         status = await_end(job, limits)
         took_s = time.monotonic() - started_s
         ready_ms = await_ready(watch, killed_at_ms[-1]) if killed_at_ms else None
+        ended_s = time.monotonic()
         books = _collect(client, job, simulator, site, since_ms, len(ids))
+        ledger_s = time.monotonic() - ended_s
         published = [row["_source_id"] for row in job.results()] if status.version is not None else []
     evidence = Evidence(
         documents=ids,
@@ -68,7 +71,9 @@ def carry_out(
         ready_at_ms=None if ready_ms is None else killed_at_ms[-1] + ready_ms,
     )
     killed_after_s = tuple((at_ms - since_ms) / 1000 for at_ms in killed_at_ms)
-    return BulkResult(plan=plan, findings=judge(evidence), killed_after_s=killed_after_s, job_s=took_s)
+    return BulkResult(
+        plan=plan, findings=judge(evidence), killed_after_s=killed_after_s, job_s=took_s, ledger_s=ledger_s
+    )
 
 
 def _await_moment(moment: Moment, job: Job, simulator: Simulator, at_s: float, limits: Limits) -> None:
