@@ -23,7 +23,7 @@ from kit import ledger_events as events
 from kit.messages import BATCH, JOB, key_of
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import BatchState, ItemOutcome, VerdictKind
-from nightmill.kernel.wire.messages import AttemptJudged, Verdict
+from nightmill.kernel.wire.messages import AttemptJudged, Usage, Verdict
 from nightmill.ledger.run import EXIT_LOCKED
 
 FORMS = ["embedded", "server"]
@@ -460,12 +460,15 @@ store.close()
 # -- the product's questions
 
 
+WRITTEN = Usage(input_tokens=100, cached_tokens=0, output_tokens=7, cache_write_tokens=30, cache_write_1h_tokens=40)
+
+
 def test_what_a_job_cost_and_why(open_ledger: Open) -> None:
     """O1, O2: cost by stage, model and cause, with unknown costs counted beside the sum."""
     process = open_ledger()
     bad = Verdict(kind=VerdictKind.REPAIRABLE, rule="schema", field="label", value="z")
     calls = [
-        events.judged("a", cost_nano_usd=1_000),  # first, accepted
+        events.judged("a", cost_nano_usd=1_000, usage=WRITTEN),  # first, accepted
         events.judged("b", cost_nano_usd=1_000, verdict=bad),  # first, repaired by:
         events.judged("b", 2, cost_nano_usd=4_000, is_repair=True),
         events.failed("c", 1, "rate_limit"),  # first, free
@@ -484,6 +487,11 @@ def test_what_a_job_cost_and_why(open_ledger: Open) -> None:
         ("first", 4, "0.000002", 1),
         ("retry", 2, "0.000002", 0),
         ("repair", 1, "0.000004", 0),
+    ]
+    assert view("job_cost_by_stage", "input_tokens", "cached_tokens", "written_tokens", "output_tokens") == [
+        (200, 20, 70, 14),
+        (200, 40, 0, 14),
+        (100, 20, 0, 7),
     ]
     assert view("job_cost_by_model", "model", "calls", "accepted", "cost_usd", "unknown_calls", "reserved_usd") == [
         ("tiny", 6, 3, "0.000007", 1, "0.000009"),

@@ -20,7 +20,8 @@ class CostRow(Answer):
     calls: int
     items: int | None = None
     input_tokens: int | None
-    cached_tokens: int | None
+    cached_tokens: int | None = Field(description="of input_tokens, those read from a provider's prompt cache")
+    written_tokens: int | None = Field(description="of input_tokens, those written into it")
     output_tokens: int | None
     cost_nano_usd: int | None = Field(description="sum of the known costs; null when none is known")
     unknown_calls: int

@@ -91,12 +91,13 @@ def cost(
             row.calls,
             row.input_tokens,
             row.cached_tokens,
+            row.written_tokens,
             row.output_tokens,
             text.cost(row.cost_nano_usd, row.unknown_calls),
         )
         for row in answer.rows
     ]
-    head = (*(name.upper() for name in names), "CALLS", "TOKENS IN", "CACHED", "OUT", "COST")
+    head = (*(name.upper() for name in names), "CALLS", "TOKENS IN", "CACHED", "WRITTEN", "OUT", "COST")
     print(text.table(head, rows))
     print(f"all: {text.cost(answer.cost_nano_usd, answer.unknown_calls)}")
 

@@ -64,6 +64,7 @@ SELECT
     uniqExact(item_key) AS items,
     sum(c.input_tokens) AS input_tokens,
     sum(c.cached_tokens) AS cached_tokens,
+    sum(ifNull(c.cache_write_tokens, 0) + ifNull(c.cache_write_1h_tokens, 0)) AS written_tokens,
     sum(c.output_tokens) AS output_tokens,
     sum(c.cost_usd) AS cost_usd,
     countIf(c.cost_usd IS NULL) AS unknown_calls,
@@ -71,7 +72,8 @@ SELECT
 FROM
 (
     SELECT
-        item_key, is_repair, input_tokens, cached_tokens, output_tokens, cost_usd, reserved_usd,
+        item_key, is_repair, input_tokens, cached_tokens, cache_write_tokens, cache_write_1h_tokens, output_tokens,
+        cost_usd, reserved_usd,
         row_number() OVER (PARTITION BY item_key ORDER BY ordinal, minted_at) AS call
     FROM attempts
     WHERE tenant = splitByChar('.', {job_id:String})[1]
@@ -92,6 +94,7 @@ SELECT
     countIf(verdict = 'accepted') AS accepted,
     sum(c.input_tokens) AS input_tokens,
     sum(c.cached_tokens) AS cached_tokens,
+    sum(ifNull(c.cache_write_tokens, 0) + ifNull(c.cache_write_1h_tokens, 0)) AS written_tokens,
     sum(c.output_tokens) AS output_tokens,
     sum(c.cost_usd) AS cost_usd,
     countIf(c.cost_usd IS NULL) AS unknown_calls,
@@ -112,6 +115,7 @@ SELECT
     uniqExact(item_key) AS items,
     sum(c.input_tokens) AS input_tokens,
     sum(c.cached_tokens) AS cached_tokens,
+    sum(ifNull(c.cache_write_tokens, 0) + ifNull(c.cache_write_1h_tokens, 0)) AS written_tokens,
     sum(c.output_tokens) AS output_tokens,
     sum(c.cost_usd) AS cost_usd,
     countIf(c.cost_usd IS NULL) AS unknown_calls,

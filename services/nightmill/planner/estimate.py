@@ -174,7 +174,7 @@ def _worst_round(tariff: Tariff, calls: int, input_tokens: int, longest: int, ou
 
 
 def _dearest_atto_usd(rates: Rates, input_tokens: int, output_tokens: int) -> int:
-    # no call asks a provider to cache for an hour
+    # only requests of a batch ask to cache for an hour: twice the input, at half the price that is reckoned with here
     return input_tokens * rates.dearest_unasked_input + output_tokens * rates.output
 
 
