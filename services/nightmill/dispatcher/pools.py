@@ -26,6 +26,8 @@ _REPAIR_WORDING_TOKENS = 64
 
 _RATE_WINDOW_S = 3
 _SLOTS_AHEAD = 4
+_SUBMISSIONS_AHEAD = 4
+_MOST_BULK_ITEMS = 50_000
 
 
 def lane_of(config: Config, pipeline: Pipeline, pool: str) -> Lane:
@@ -104,8 +106,15 @@ def _refusal(failure_class: FailureClass, signal: str, message: str) -> Failure:
 
 
 def most_in_bulk(pool: Pool) -> int:
-    """Unanswered items that a pool may have in one partition in its bulk lane: what one submission may hold."""
-    return 0 if pool.bulk is None else pool.bulk.max_requests
+    """Unanswered items that a pool may have in one partition in its bulk lane.
+
+    One submission at least, since its results come all at once; where submissions are small, so many that one is
+    written while others run and are read. No more than the gateway can hold in its memory.
+    """
+    if pool.bulk is None:
+        return 0
+    one = pool.bulk.max_requests
+    return min(_SUBMISSIONS_AHEAD * one, max(one, _MOST_BULK_ITEMS))
 
 
 def most_outstanding(limits: PoolLimits) -> int:

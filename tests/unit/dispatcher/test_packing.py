@@ -14,7 +14,7 @@ from nightmill.dispatcher.packing import Candidate, Queue, ShardSize, in_order, 
 from nightmill.dispatcher.watchdog import overdue_at_ms, send_again
 from nightmill.kernel.domain.lifecycle import ItemState, Lane
 from nightmill.kernel.domain.pipeline import ModelPolicy, Sensitivity
-from nightmill.kernel.domain.settings import PoolLimits
+from nightmill.kernel.domain.settings import BulkLimits, PoolLimits
 from nightmill.kernel.wire.messages import ItemStateRow, RowRef, Totals, Waiter
 from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import A, B, config, pipeline, pool
@@ -180,3 +180,22 @@ def test_first_pool_whose_context_fits(tokens: int, chosen: str | None) -> None:
 def test_outstanding(limits: PoolLimits, outstanding: int, worth: int) -> None:
     assert pools.most_outstanding(pool(limits=limits).limits) == outstanding
     assert pools.worth_dispatching(outstanding) == worth
+
+
+@pytest.mark.parametrize(
+    ("requests", "outstanding"),
+    [
+        (1, 4),  # 4 submissions of one
+        (10_000, 40_000),  # 4 x 10,000
+        (20_000, 50_000),  # what the gateway holds
+        (50_000, 50_000),
+        (100_000, 100_000),  # never less than one submission
+    ],
+)
+def test_what_a_bulk_pool_may_have_under_way(requests: int, outstanding: int) -> None:
+    """E2, E6: the next submission is written while others run, and memory has a bound."""
+    assert pools.most_in_bulk(pool(bulk=BulkLimits(max_requests=requests))) == outstanding
+
+
+def test_a_pool_without_a_batch_api_has_nothing_under_way_in_bulk() -> None:
+    assert pools.most_in_bulk(pool()) == 0
