@@ -23,12 +23,12 @@ _MOST_DOUBLINGS = 16
 class Timing:
     """Milliseconds. The defaults are for real providers."""
 
-    gather: int = 10_000  #: orders wait so long for company
+    gather: int = 5_000  #: orders wait so long for company
     submit_within: int = 60_000  #: T: a create leaves so long after the row that allows it, or not at all
     request: int = 60_000  #: a create is over so long after it left
     guard: int = 30_000  #: and clocks differ by less than this
     list_lag: int = 15_000  #: a batch may be missing from lists so long after it was created
-    poll: int = 10_000  #: after a submission, growing by half
+    poll: int = 2_000  #: after a submission, growing by half
     longest_poll: int = 300_000
     retry: int = 2_000  #: after a failed errand, doubling
     longest_retry: int = 300_000

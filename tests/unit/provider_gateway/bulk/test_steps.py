@@ -76,7 +76,7 @@ def test_a_look_waits_until_every_create_is_over() -> None:
 
 def test_waits_grow_to_their_cap() -> None:
     assert [backoff_ms(tries, TIMING) for tries in (1, 2, 3, 8, 30)] == [2_000, 4_000, 8_000, 256_000, 300_000]
-    assert [poll_ms(looks, TIMING) for looks in (0, 1, 2, 3, 40)] == [10_000, 15_000, 22_500, 33_750, 300_000]
+    assert [poll_ms(looks, TIMING) for looks in (0, 1, 2, 3, 40)] == [2_000, 3_000, 4_500, 6_750, 300_000]
 
 
 def test_a_moved_row_holds_the_submission_still() -> None:
