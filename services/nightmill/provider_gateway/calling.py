@@ -110,4 +110,4 @@ class Calling:
         calls = self._caller.withdraw(lane.name)
         for call in calls:
             self._in_flight.pop(call.order.key, None)
-        lane.take_back([call for call in calls if desk.book.is_open(call.order.shard.shard_id, call.order.key)])
+        lane.take_back([call for call in calls if desk.book.is_open(call.order.shard.shard_id, call.order.attempt)])

@@ -281,7 +281,7 @@ class ProviderGateway(Service):
         due = [order for due_ms, order in desk.elsewhere if due_ms <= now_ms]
         if due:
             desk.elsewhere = [entry for entry in desk.elsewhere if entry[0] > now_ms]
-            given_up = (order for order in due if desk.book.is_open(order.shard.shard_id, order.key))
+            given_up = (order for order in due if desk.book.is_open(order.shard.shard_id, order.attempt))
             desk.ready.extend(unknown(order, Signal.MOVED, now_ms=now_ms) for order in given_up)
 
     def _sweep(self, desk: Desk, part: Partition) -> list[Delete]:

@@ -286,4 +286,4 @@ class Office:
 
 
 def _is_open(desk: Desk, submission: Submission) -> bool:
-    return any(desk.book.is_open(order.shard.shard_id, order.key) for order in submission.orders)
+    return any(desk.book.is_open(order.shard.shard_id, order.attempt) for order in submission.orders)
