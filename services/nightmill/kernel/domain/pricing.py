@@ -102,7 +102,7 @@ class Tariff:
     def dearest(self, input_tokens: int) -> Rates:
         """At least the rates of every call with at most so many input tokens, class by class."""
         reached = [level.rates for level in self.levels if input_tokens > level.above_input_tokens]
-        return _dearest([self.base, *reached])
+        return _dearest([self.base, *reached]) if reached else self.base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import MsgspecError
+from msgspec.json import Decoder
+
 from nightmill.kernel.domain.prompt import ChatMessage
 from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.exchange import Response
@@ -16,6 +19,7 @@ _MAX_TOKENS = 1_000_000_000
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 encode = _COMPACT.encode
+_QUICK = Decoder()
 
 
 def members(settings: dict[str, Any]) -> str:
@@ -51,6 +55,14 @@ def _is_stream(response: Response) -> bool:
 
 def strict_json(body: bytes) -> Any:
     """The document of a body, or the signal of what is wrong with it."""
+    try:
+        return _QUICK.decode(body)
+    except (MsgspecError, RecursionError):
+        return _with_reason(body)
+
+
+def _with_reason(body: bytes) -> Any:
+    """The same by a reader that is slower, takes half of a surrogate pair, and says where it came to a stop."""
     try:
         return json.loads(body.decode(), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
