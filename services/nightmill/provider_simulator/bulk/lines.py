@@ -38,7 +38,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 def parsed(raw: bytes) -> Object | None:
     """The line's object, or None."""
     try:
-        value = from_json(raw, allow_inf_nan=False)
+        value = from_json(raw, allow_inf_nan=False, cache_strings="keys")  # the texts are seldom the same
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
