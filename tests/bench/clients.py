@@ -61,7 +61,7 @@ async def _bare_pool(base_url: str, texts: Sequence[str]) -> list[str]:
 
         async def work() -> None:
             for text in todo:
-                async with session.post(f"{base_url}/chat/completions", json=_body(text)) as response:
+                async with session.post(f"{base_url}/chat/completions", json=body_of(text)) as response:
                     response.raise_for_status()
                     contents.append((await response.json())["choices"][0]["message"]["content"])
 
@@ -71,7 +71,8 @@ async def _bare_pool(base_url: str, texts: Sequence[str]) -> list[str]:
     return contents
 
 
-def _body(text: str) -> dict[str, object]:
+def body_of(text: str) -> dict[str, object]:
+    """The body that asks for a document's label."""
     schema = {"name": _SCHEMA_NAME, "schema": SCHEMA, "strict": True}
     return {
         "model": MODEL,

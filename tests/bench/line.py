@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 
 from bench.usage import disk_bytes, load_now, peak_rss_mib, reset_peak_rss, snapshot
-from bench.workload import IN_FLIGHT, MAX_OUTPUT_TOKENS, Run, Workload, finished
+from bench.workload import BULK, IN_FLIGHT, MAX_OUTPUT_TOKENS, Run, Workload, finished
 from kit.laptop import Laptop
 from kit.simulator import Simulator
 from nightmill.api.models import JobStatus
@@ -38,6 +39,14 @@ _KEEPING = ("broker", "state", "outbox", "blobs", "ledger", "results", "logs")
 _TOPIC_FOLDERS = "broker/data/{namespace}.*-*"
 
 
+class Way(StrEnum):
+    """How the line's calls are made."""
+
+    REALTIME = "realtime"  #: each to the simulator
+    BULK = "bulk"  #: through the simulator's Batch API
+    INSTANT = "instant"  #: not at all: answers are made inside the gateway
+
+
 class NotStarted(Exception):
     """`nightmill up` failed, or its end is near; the text is what it said."""
 
@@ -49,20 +58,21 @@ class Stalled(Exception):
 class Line:
     """One installation. Its broker is its own, unless `external` names one that runs.
 
-    `instant`: calls are answered inside the gateway; else the simulator is its provider.
+    `way`: how its calls are made.
     """
 
-    def __init__(self, folder: Path, simulator: Simulator, *, instant: bool, external: str | None) -> None:
-        self._laptop = Laptop(folder, simulator.base_url, slots=IN_FLIGHT)
+    def __init__(self, folder: Path, simulator: Simulator, *, way: Way, external: str | None) -> None:
+        pool = {"provider": "openai", "bulk": BULK} if way is Way.BULK else {}
+        self._laptop = Laptop(folder, simulator.base_url, slots=IN_FLIGHT, pool=pool)
         self._simulator = simulator
-        self._instant = instant
+        self._way = way
         self.external = external
 
     def up(self) -> float:
         """Start everything; seconds until it said that it is ready."""
         kafka, config = self.external or "local", str(self._laptop.config)
         command = [sys.executable, "-m", "nightmill.cli.main", "up", "--detach", "--kafka", kafka, "--config", config]
-        if self._instant:
+        if self._way is Way.INSTANT:
             command = [sys.executable, str(_INSTANT_UP), "--detach", kafka, config]
         started_s = time.perf_counter()
         done = subprocess.run(
@@ -103,7 +113,8 @@ class Line:
         documents = self._write(work)
         limits = {"budget_usd": _BUDGET_USD}
         model = {"pools": ["sim"], "max_output_tokens": MAX_OUTPUT_TOKENS}
-        pipeline = self._laptop.pipeline(work.name, limits=limits, model=model)
+        lane = "bulk" if self._way is Way.BULK else "realtime"
+        pipeline = self._laptop.pipeline(work.name, limits=limits, model=model, lane=lane)
         own = self.pids()
         for pid in own.values():
             reset_peak_rss(pid)
@@ -142,9 +153,9 @@ class Line:
 
 
 @contextmanager
-def installed(folder: Path, simulator: Simulator, *, instant: bool) -> Iterator[Line]:
+def installed(folder: Path, simulator: Simulator, *, way: Way) -> Iterator[Line]:
     """An installation that is down at first, and down and forgotten at the end, whatever happens between."""
-    line = Line(folder, simulator, instant=instant, external=os.environ.get("NIGHTMILL_TEST_KAFKA"))
+    line = Line(folder, simulator, way=way, external=os.environ.get("NIGHTMILL_TEST_KAFKA"))
     try:
         yield line
     finally:

@@ -7,7 +7,9 @@ from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 
+from bench.batch_script import BATCH_SCRIPT
 from bench.clients import BARE_POOL, SDK
+from bench.gateway_alone import GATEWAY
 from bench.goals import AROUND, BUDGET_US, Goal, cpu_us, goals, line_cpu_us, rate, ratio, runs_of, sizes_of, total
 from bench.line import LINE
 from bench.peer import PEER_SUBJECT
@@ -16,7 +18,7 @@ from bench.scenarios import IDLE_S, SCENARIOS, Outcome
 from bench.tables import number, percent, table
 from bench.workload import IN_FLIGHT, Run
 
-_BASELINES = (BARE_POOL, SDK, PEER_SUBJECT)
+_BASELINES = (BARE_POOL, SDK, PEER_SUBJECT, BATCH_SCRIPT)
 _TOP = 10
 _THREADS = 5
 #: more than this that others take is told in bold
@@ -115,7 +117,7 @@ def _speed(found: Sequence[Outcome]) -> list[str]:
 def _cpu(found: Sequence[Outcome]) -> list[str]:
     """By process, beside the budget where that is meant."""
     columns = _columns(found)
-    budgeted = found[0].scenario in ("instant", "growth")
+    budgeted = found[0].scenario in ("instant", "growth", "bulk")
     names = list(dict.fromkeys(name for runs in columns.values() for run in runs for name in run.cpu_s))
     rows = [
         [name, *(number(cpu_us(runs, name)) for runs in columns.values()), number(BUDGET_US.get(name))]
@@ -174,7 +176,7 @@ def _columns(found: Sequence[Outcome]) -> Mapping[str, list[Run]]:
     """Runs of the line by what stands over their column."""
     own = [subject for subject in _subjects(found) if subject not in _BASELINES]
     return {
-        f"{items:,} items" if subject == LINE else subject.partition(", ")[2]: runs_of(found, subject, items)
+        f"{items:,} items" if subject in (LINE, GATEWAY) else subject.partition(", ")[2]: runs_of(found, subject, items)
         for subject in own
         for items in sizes_of(found, subject)
     }

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from bench.batch_script import run_batch_script
 from bench.clients import CLIENTS, run_client
-from bench.line import LINE, Line, NotStarted, installed
+from bench.gateway_alone import gateway_alone
+from bench.line import LINE, Line, NotStarted, Way, installed
 from bench.peer import run_peer
 from bench.profiling import NotSampled, Profile, Sampler
 from bench.usage import busy_cores, load_now, snapshot
@@ -27,6 +29,7 @@ _WARM_UP_ITEMS = 5_000
 _PROFILE_ITEMS = 20_000
 #: what growth begins with, as parts of its largest run
 _SMALLER = (30, 3)
+_TENFOLD = (100, 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ def _realtime(bench: Bench, items: int, *, latency_ms: int) -> Outcome:
         run(workload(f"warm-up {subject}", IN_FLIGHT))  # the SDK imports most of itself at its first call
         _prepare(bench, latency_ms)
         runs.append(bench.told(run(work)))
-    with _warm_line(bench, items, instant=False) as line:
+    with _warm_line(bench, items, way=Way.REALTIME) as line:
         _prepare(bench, latency_ms)
         runs.append(bench.told(line.run(work)))
         profiles = _profiles(bench, line, name, runs[-1])
@@ -87,30 +90,57 @@ def _realtime(bench: Bench, items: int, *, latency_ms: int) -> Outcome:
 
 
 def _instant(bench: Bench, items: int) -> Outcome:
-    with _warm_line(bench, items, instant=True) as line:
+    with _warm_line(bench, items, way=Way.INSTANT) as line:
         run = bench.told(line.run(workload("instant", items)))
         profiles = _profiles(bench, line, "instant", run)
     return Outcome(scenario="instant", runs=(run,), profiles=profiles)
 
 
+def _bulk(bench: Bench, items: int) -> Outcome:
+    """The provider's books say whether anything was paid twice."""
+    work = workload("bulk", items)
+    runs = []
+    if bench.baselines:
+        _prepare(bench, 0)
+        runs.append(bench.told(run_batch_script(work, folder=bench.folder, simulator=bench.simulator)))
+    with _warm_line(bench, items, way=Way.BULK) as line:
+        _prepare(bench, 0)
+        run = line.run(work)
+        billed = bench.simulator.ledger()["billed"]["calls"]
+        if run.problem is None and billed != items:
+            run = replace(run, problem=f"the provider bills {billed} lines for {items} items")
+        runs.append(bench.told(run))
+        profiles = _profiles(bench, line, "bulk", run)
+    return Outcome(scenario="bulk", runs=tuple(runs), profiles=profiles)
+
+
+def _bulk_memory(bench: Bench, items: int) -> Outcome:
+    """One process through three sizes, smallest first."""
+    sizes = [*(max(1, items // part) for part in _TENFOLD), items]
+    _prepare(bench, 0)
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder, gateway_alone(Path(folder), bench.simulator) as alone:
+        runs = _until_one_fails(bench.told(alone.run(size)) for size in sizes)
+    return Outcome(scenario="bulk-memory", runs=runs)
+
+
 def _growth(bench: Bench, items: int) -> Outcome:
     """Three jobs, one after the other in one installation: it has to bear what earlier jobs left too."""
     sizes = [*(max(1, items // part) for part in _SMALLER), items]
-    with _warm_line(bench, items, instant=True) as line:
+    with _warm_line(bench, items, way=Way.INSTANT) as line:
         runs = _until_one_fails(bench.told(line.run(workload(f"growth-{size}", size))) for size in sizes)
     return Outcome(scenario="growth", runs=runs)
 
 
 def _again(bench: Bench, items: int) -> Outcome:
     work = workload("again", items)
-    with _warm_line(bench, items, instant=True) as line:
+    with _warm_line(bench, items, way=Way.INSTANT) as line:
         runs = _until_one_fails(bench.told(line.run(work, subject=subject)) for subject in (LINE, AGAIN))
     return Outcome(scenario="again", runs=runs)
 
 
 def _rest(bench: Bench, items: int) -> Outcome:
     """Starts, and what is used while there is nothing to do; a job before, so that there is something to keep."""
-    with _line(bench, instant=False) as line:
+    with _line(bench, way=Way.REALTIME) as line:
         up_s = {"in a new home": line.up()}
         line.down()
         up_s["warm"] = line.up()
@@ -132,6 +162,8 @@ SCENARIOS = {
         title="Realtime, a provider that answers at once", items=15_000, measure=partial(_realtime, latency_ms=0)
     ),
     "instant": Scenario(title="Without a provider: answers made inside the gateway", items=150_000, measure=_instant),
+    "bulk": Scenario(title="Bulk: a Batch API that answers at once", items=150_000, measure=_bulk),
+    "bulk-memory": Scenario(title="Bulk: memory of the gateway", items=1_000_000, measure=_bulk_memory),
     "growth": Scenario(title="Growth, without a provider", items=300_000, measure=_growth),
     "again": Scenario(title="A second run over an unchanged input", items=100_000, measure=_again),
     "rest": Scenario(title="Start and rest", items=2_000, measure=_rest),
@@ -148,19 +180,19 @@ def measure(name: str, bench: Bench, items: int | None) -> Outcome:
 
 
 @contextmanager
-def _line(bench: Bench, *, instant: bool) -> Iterator[Line]:
+def _line(bench: Bench, *, way: Way) -> Iterator[Line]:
     """An installation that is down; its folders vanish at the end."""
     with (
         tempfile.TemporaryDirectory(dir=bench.folder) as folder,
-        installed(Path(folder), bench.simulator, instant=instant) as line,
+        installed(Path(folder), bench.simulator, way=way) as line,
     ):
         yield line
 
 
 @contextmanager
-def _warm_line(bench: Bench, items: int, *, instant: bool) -> Iterator[Line]:
+def _warm_line(bench: Bench, items: int, *, way: Way) -> Iterator[Line]:
     """An installation that is up and has done a job."""
-    with _line(bench, instant=instant) as line:
+    with _line(bench, way=way) as line:
         line.up()
         _prepare(bench, 0)
         warm = bench.told(line.run(workload("warm-up", min(items, _WARM_UP_ITEMS)), subject=f"{LINE}, warm-up"))

@@ -2,11 +2,14 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bench.batch_script import run_batch_script
 from bench.clients import BARE_POOL, SDK
+from bench.gateway_alone import GATEWAY
 from bench.goals import BUDGET_US, Goal, goals
 from bench.instant_gateway import InstantCaller
 from bench.line import LINE
@@ -14,7 +17,8 @@ from bench.profiling import count_stacks
 from bench.report import problems, render
 from bench.scenarios import Outcome
 from bench.usage import Snapshot, disk_bytes
-from bench.workload import Run
+from bench.workload import Run, workload
+from kit.simulator import Simulator
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.render import Renderer
@@ -69,6 +73,24 @@ def test_growth_is_told_against_the_smallest_run() -> None:
     (goal,) = goals([Outcome(scenario="growth", runs=runs)])
     assert goal.measured == pytest.approx(1.2)
     assert goal.missed_by == pytest.approx(0.05 / 1.15)
+
+
+def test_memory_is_told_for_each_size() -> None:
+    """E6: the most that any repetition held; 300 MB are 286 MiB."""
+    runs = [replace(make_run(GATEWAY, items=100), peak_rss_mib={"provider_gateway": mib}) for mib in (200.0, 286.0)]
+    more = replace(make_run(GATEWAY, items=1_000), peak_rss_mib={"provider_gateway": 300.3})
+    found = goals([Outcome(scenario="bulk-memory", runs=(run, more)) for run in runs])
+    assert [(goal.measured, goal.missed_by) for goal in found] == [(286.0, None), (300.3, pytest.approx(0.05))]
+
+
+def test_the_script_reads_every_answer(tmp_path: Path) -> None:
+    """Q5: what the bulk lane is compared with does all that a script has to do, and is billed once for each text."""
+    with Simulator() as simulator:
+        run = run_batch_script(workload("script", 30), folder=tmp_path, simulator=simulator)
+        assert (run.problem, simulator.ledger()["delivered"]["calls"]) == (None, 30)
+        simulator.set_scenario({"faults": [{"kind": "batch_expires", "keep": 0.5, "first": 2}]})
+        broken = run_batch_script(workload("script", 30), folder=tmp_path, simulator=simulator)
+    assert "expired" in (broken.problem or "")
 
 
 def test_the_report_marks_what_is_missed_and_what_is_not_whole() -> None:

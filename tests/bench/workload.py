@@ -7,6 +7,8 @@ from bench.usage import Snapshot
 
 #: calls in flight of each subject
 IN_FLIGHT = 200
+#: what a submission to a Batch API holds at most
+BULK = {"max_requests": 10_000}
 MODEL = "simulated"
 SYSTEM_PROMPT = "Label the text."
 MAX_OUTPUT_TOKENS = 32

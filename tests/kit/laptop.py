@@ -28,6 +28,7 @@ class Laptop:
     base_url: str
     slots: int = 20
     namespace: str = field(default_factory=namespace)
+    pool: Mapping[str, Any] = field(default_factory=dict)  #: settings of its pool in place of these, or beside them
 
     def __post_init__(self) -> None:
         self.home = self.folder / "home"
@@ -41,6 +42,7 @@ class Laptop:
             "context_tokens": 4000,
             "sensitivity": "internal",
             "call_deadline": "5s",
+            **self.pool,
         }
         price = {"input_usd_per_million": 0.15, "output_usd_per_million": 0.6}
         waits = {name: {"base": "0.1s", "cap": "1s"} for name in ("transient", "capacity", "account")}
