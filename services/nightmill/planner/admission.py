@@ -5,7 +5,7 @@ once the input is frozen. The `estimate` command asks it too, so that what it sa
 """
 
 from nightmill.kernel.domain.lifecycle import Lane
-from nightmill.kernel.domain.parameters import unfit
+from nightmill.kernel.domain.parameters import unfit, unfit_kind
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.pricing import price_at
 from nightmill.kernel.domain.prompt import PromptError, parse_prompt
@@ -34,6 +34,7 @@ def admit(
         _check_deadline(deadline_at_ms, now_ms)
         or _check_prompt(pipeline)
         or _check_pools(pipeline, config)
+        or _check_kind(pipeline, config)
         or _check_sensitivity(pipeline, tenant, config)
         or _check_parameters(pipeline, tenant, config)
         or _check_prices(pipeline, tenant, config, now_ms)
@@ -62,9 +63,16 @@ def _check_deadline(deadline_at_ms: int | None, now_ms: int) -> Refusal | None:
 
 def _check_prompt(pipeline: Pipeline) -> Refusal | None:
     try:
-        unknown = sorted(parse_prompt(pipeline.prompt).variables - set(pipeline.input.fields))
+        prompt = parse_prompt(pipeline.prompt)
     except PromptError as error:
         return Refusal(rule="prompt", message=f"{error}; correct the template")
+    if pipeline.embedding is not None and len(prompt.parts) > 1:
+        return Refusal(
+            rule="prompt",
+            message="prompt: an embedding is made of one text; take the lines 'system:' and 'assistant:' out, "
+            "with their parts",
+        )
+    unknown = sorted(prompt.variables - set(pipeline.input.fields))
     if not unknown:
         return None
     return Refusal(
@@ -94,6 +102,14 @@ def _check_pools(pipeline: Pipeline, config: Config) -> Refusal | None:
             message=f"pipeline.yaml, lane: bulk, but none of the pools {list(pipeline.model.pools)} has a bulk lane; "
             "add bulk to a pool whose provider has a Batch API (pools.yaml), or set lane: realtime",
         )
+    return None
+
+
+def _check_kind(pipeline: Pipeline, config: Config) -> Refusal | None:
+    for name in pipeline.model.pools:
+        found = unfit_kind(pipeline.embedding, config.pools[name])
+        if found is not None:
+            return Refusal(rule=found.rule, message=f"pipeline.yaml, pool {name!r}: {found.message}")
     return None
 
 

@@ -6,6 +6,8 @@ answer and its fault again. Nothing is read from a cache; at worst all is writte
 prices in force until the plan is done, the dearest holds at worst. Retries after a failed call are not counted: what
 fails is, as a rule, not billed, and the running total stops the batch at its budget.
 
+A call of a pool that embeds holds many items, as many as its limits allow.
+
 A price may rise for long calls. Expected: all calls are of the mean length. Worst: as many calls are that long as the
 tokens allow, each as long as the longest.
 """
@@ -179,12 +181,20 @@ def _dearest_atto_usd(rates: Rates, input_tokens: int, output_tokens: int) -> in
 
 
 def _duration(pool: Pool, plan: PlanTotals, output_tokens: int, call_s: float) -> tuple[float, str]:
-    limits = pool.limits
+    limits, calls = pool.limits, _calls(pool, plan)
     by_minute = (
-        ("requests", plan.items, limits.requests_per_minute),
+        ("requests", calls, limits.requests_per_minute),
         ("input tokens", plan.input_tokens, limits.input_tokens_per_minute),
         ("output tokens", output_tokens, limits.output_tokens_per_minute),
     )
     times = [(amount * 60 / limit, name) for name, amount, limit in by_minute if limit is not None]
     # max keeps the first of equals, so a pool without rates is limited by its slots
-    return max([(plan.items * call_s / limits.slots, "slots"), *times], key=lambda entry: entry[0])
+    return max([(calls * call_s / limits.slots, "slots"), *times], key=lambda entry: entry[0])
+
+
+def _calls(pool: Pool, plan: PlanTotals) -> int:
+    """First calls of the plan."""
+    if pool.embeddings is None:
+        return plan.items
+    by_inputs, by_tokens = -(-plan.items // pool.embeddings.max_inputs), plan.input_tokens // pool.embeddings.max_tokens
+    return max(by_inputs, by_tokens)

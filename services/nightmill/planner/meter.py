@@ -4,6 +4,8 @@ Where a pool's tokenizer names an encoding the count is that encoding's; else it
 `token_factor`, rounded up. Every message costs 4 tokens more and the reply 3 (OpenAI cookbook, "How to count tokens
 with tiktoken", read 2026-11-29), and a pool with structured output is sent the schema too. A row's count is the
 greatest over the pools, since the pool is chosen only when it is dispatched.
+
+A text to embed is counted as it is: it has no frame and no schema, and an empty one is refused by every provider.
 """
 
 import math
@@ -48,10 +50,11 @@ class Meter:
         self._prompt: Prompt = parse_prompt(pipeline.prompt)
         self._fields = pipeline.input.fields
         self._pools, self._count = tuple(pools), count
+        self._embeds = pipeline.embedding is not None
+        encodings = sorted({ENCODINGS[p.tokenizer] for p in self._pools})
         schema = canonical_json(pipeline.output).decode()
         self._schema_tokens = {
-            encoding: count((schema,), encoding)[0]
-            for encoding in sorted({ENCODINGS[p.tokenizer] for p in self._pools})
+            encoding: 0 if self._embeds else count((schema,), encoding)[0] for encoding in encodings
         }
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> list[Measure | str]:
@@ -77,9 +80,10 @@ class Meter:
 
     def _render(self, row: Mapping[str, Any]) -> tuple[ChatMessage, ...] | str:
         try:
-            return self._prompt.render(self._visible(row))
+            messages = self._prompt.render(self._visible(row))
         except PromptError as error:
             return f"the prompt can not be rendered: {str(error).removeprefix('prompt: ')}"
+        return "the text to embed is empty" if self._embeds and not messages[-1].content else messages
 
     def _tokens(self, prompts: Sequence[tuple[ChatMessage, ...]]) -> list[int]:
         greatest = [0] * len(prompts)
@@ -90,7 +94,7 @@ class Meter:
             for pool in (pool for pool in self._pools if ENCODINGS[pool.tokenizer] == encoding):
                 extra = schema_tokens if pool.structured_output else 0
                 for index, messages in enumerate(prompts):
-                    frame = MESSAGE_TOKENS * len(messages) + REPLY_TOKENS
+                    frame = 0 if self._embeds else MESSAGE_TOKENS * len(messages) + REPLY_TOKENS
                     greatest[index] = max(greatest[index], _of_pool(pool, plain[index] + extra) + frame)
         return greatest
 

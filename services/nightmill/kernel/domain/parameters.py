@@ -8,7 +8,7 @@ Responses API"; both read 2026-11-29.
 
 from typing import Any, NamedTuple
 
-from nightmill.kernel.domain.pipeline import ModelPolicy
+from nightmill.kernel.domain.pipeline import Embedding, ModelPolicy
 from nightmill.kernel.domain.settings import ANTHROPIC_VERSION, Pool
 
 #: a temperature above this is refused by Anthropic
@@ -51,6 +51,31 @@ def sampling(model: ModelPolicy, pool: Pool) -> dict[str, Any]:
         wanted["seed"] = model.seed
     refused = untaken(pool)
     return {name: value for name, value in wanted.items() if name not in refused}
+
+
+def unfit_kind(embedding: Embedding | None, pool: Pool) -> Unfit | None:
+    """Why a pool's model can not do a pipeline's kind of work; None when it can."""
+    if embedding is None:
+        if pool.embeddings is None:
+            return None
+        return Unfit(
+            "embeddings_only",
+            f"its model {pool.model!r} makes vectors and no answers (embeddings in pools.yaml); name another pool",
+        )
+    if pool.embeddings is None:
+        why = (
+            "Anthropic has no embeddings API; name a pool of another provider"
+            if pool.provider == "anthropic"
+            else "it makes no vectors; if its model does, add embeddings: {} to it in pools.yaml, else name another pool"
+        )
+        return Unfit("no_embeddings", f"embedding: {why}")
+    if embedding.shorten and "dimensions" in pool.refuses:
+        return Unfit(
+            "parameter_not_taken",
+            "embedding.shorten: pools.yaml says that the model refuses dimensions; take it out of pipeline.yaml and "
+            "state the model's own number, or name another pool",
+        )
+    return None
 
 
 def unfit(model: ModelPolicy, pool: Pool) -> Unfit | None:

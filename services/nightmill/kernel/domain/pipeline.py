@@ -90,9 +90,16 @@ class ModelPolicy(Frozen):
     """Which pools may answer, and how they sample."""
 
     pools: tuple[str, ...] = Field(min_length=1)
-    max_output_tokens: int = Field(gt=0, le=200_000)
+    max_output_tokens: int = Field(ge=0, le=200_000)  #: of an embedding, which has no answer in words, 0
     temperature: float = Field(default=0, ge=0, le=2)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+
+
+class Embedding(Frozen):
+    """What makes a pipeline one of embeddings: its prompt is the text, and the answer is a vector (E7)."""
+
+    dimensions: int = Field(gt=0, le=65_536)  #: numbers of every vector
+    shorten: bool = False  #: ask the model for so many; else that is how many it gives by itself
 
 
 class RepairSpec(Frozen):
@@ -141,12 +148,13 @@ class Limits(Frozen):
 
 
 class Pipeline(Frozen):
-    """A transform: documents in, validated records out."""
+    """A transform: documents in, validated records out; or vectors, if it has an `embedding`."""
 
     name: str
     input: InputSpec
     prompt: str = Field(min_length=1)
     output: JsonObject
+    embedding: Embedding | None = None
     checks: tuple[JsonObject, ...] = ()
     model: ModelPolicy
     lane: Lane = Lane.REALTIME
@@ -155,6 +163,36 @@ class Pipeline(Frozen):
     publish: Publish = Publish()
     limits: Limits = Limits()
     sensitivity: Sensitivity = Sensitivity.INTERNAL
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_answers(cls, data: Any) -> Any:
+        """An embedding needs none of what describes an answer in words."""
+        if not isinstance(data, dict) or data.get("embedding") is None:
+            return data
+        model = data.get("model")
+        filled = {"model": {"max_output_tokens": 0, **model}} if isinstance(model, dict) else {}
+        return {"output": {}, "repair": {"attempts": 0}, **data, **filled}
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> "Pipeline":
+        if self.embedding is None:
+            if not self.model.max_output_tokens:
+                raise ValueError("model.max_output_tokens: 0 leaves no room for an answer; write at least 1")
+            return self
+        of_answers = {
+            "output": bool(self.output),
+            "checks": bool(self.checks),
+            "repair.attempts": bool(self.repair.attempts),
+            "gates.gold": self.gates.gold is not None,
+            "model.max_output_tokens": bool(self.model.max_output_tokens),
+            "model.temperature": bool(self.model.temperature),
+            "model.seed": self.model.seed is not None,
+        }
+        given = next((name for name, is_given in of_answers.items() if is_given), None)
+        if given is not None:
+            raise ValueError(f"{given}: an embedding has no answer in words; take it out, or take embedding out")
+        return self
 
     @model_validator(mode="after")
     def _check_names(self) -> "Pipeline":
@@ -175,7 +213,8 @@ class Pipeline(Frozen):
 
     @property
     def output_schema_version(self) -> str:
-        return digest(canonical_json(self.output))
+        shape = self.output if self.embedding is None else {"embedding": self.embedding.model_dump(mode="json")}
+        return digest(canonical_json(shape))
 
     @property
     def transform_version(self) -> str:

@@ -30,6 +30,13 @@ class BulkLimits(Frozen):
     enqueued_tokens: int | None = Field(default=None, gt=0)  #: input tokens of all unfinished batches of the model
 
 
+class EmbeddingLimits(Frozen):
+    """What one embeddings call may hold. The length of one input is the pool's `context_tokens`."""
+
+    max_inputs: int = Field(default=100, gt=0, le=2048)
+    max_tokens: int = Field(default=300_000, gt=0)  #: of all inputs together
+
+
 class KeySource(Frozen):
     """Where a key comes from; never the key itself."""
 
@@ -60,9 +67,11 @@ class Pool(Frozen):
     structured_output: bool = True  #: the server takes a JSON Schema for the answer
     api: Literal["chat", "responses"] | None = None  #: of provider openai: chat completions unless it says responses
     anthropic_version: Literal["2023-06-01", "2026-10-21"] | None = None  #: of provider anthropic: the newest if absent
-    refuses: tuple[Literal["temperature", "seed"], ...] = ()  #: parameters that the model does not take
+    #: parameters that the model, or its server, does not take
+    refuses: tuple[Literal["temperature", "seed", "dimensions", "encoding_format"], ...] = ()
     #: what many prompts have in common is marked for the provider's prompt cache where that costs less
     prompt_cache: bool = True
+    embeddings: EmbeddingLimits | None = None  #: its model makes vectors, not answers
     bulk: BulkLimits | None = None  #: the provider has a Batch API; without it the pool has no bulk lane
 
     @model_validator(mode="after")
@@ -70,6 +79,9 @@ class Pool(Frozen):
         for name, provider in (("api", "openai"), ("anthropic_version", "anthropic")):
             if getattr(self, name) is not None and self.provider != provider:
                 raise ValueError(f"{name} is a setting of provider {provider}, not of {self.provider}; take it out")
+        if self.embeddings is not None and (self.provider == "anthropic" or self.api == "responses"):
+            where = "provider anthropic" if self.provider == "anthropic" else "the Responses API"
+            raise ValueError(f"embeddings: {where} makes none; take it out, or name a pool of another API")
         return self
 
 
