@@ -174,7 +174,7 @@ def _answer(call: Call) -> CallResult:
     answered = concluded(
         call.order, reply, started_at_ms=now_ms, ended_at_ms=now_ms, http_status=200, provider_request_id=None
     )
-    return CallResult(call=call, answered=answered, served_model=reply.served_model)
+    return CallResult(call=call, answers=(answered,), served_model=reply.served_model)
 
 
 def _now_ms() -> int:

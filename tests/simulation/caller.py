@@ -199,7 +199,7 @@ class SimulatedCaller:
             http_status=None if response is None else response.status,
             provider_request_id=None,
         )
-        self._ended.append(CallResult(call=call, answered=answered, served_model=reply.served_model))
+        self._ended.append(CallResult(call=call, answers=(answered,), served_model=reply.served_model))
 
     def _offload(self) -> None:
         result = self._long[0]
@@ -208,4 +208,4 @@ class SimulatedCaller:
         except Unavailable:
             return
         self._long.pop(0)
-        self._completed.append(replace(result, answered=answered))
+        self._completed.append(replace(result, answers=(answered,)))

@@ -53,9 +53,7 @@ class Meter:
         self._embeds = pipeline.embedding is not None
         encodings = sorted({ENCODINGS[p.tokenizer] for p in self._pools})
         schema = canonical_json(pipeline.output).decode()
-        self._schema_tokens = {
-            encoding: 0 if self._embeds else count((schema,), encoding)[0] for encoding in encodings
-        }
+        self._schema_tokens = {encoding: 0 if self._embeds else count((schema,), encoding)[0] for encoding in encodings}
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> list[Measure | str]:
         """A measure per row, or what kept its prompt from being rendered (without document text)."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from nightmill.kernel.domain.lifecycle import ShardState
 from nightmill.kernel.wire.messages import AttemptAnswered, ShardAttempt, ShardDispatched, ShardStateRow
 from nightmill.kernel.wire.values import replace
+from nightmill.provider_gateway.orders import Order
 
 
 @dataclass(slots=True)
@@ -51,6 +52,10 @@ class Book:
         """Whether nothing was published of this attempt yet."""
         entry = self._entries.get(shard_id)
         return entry is not None and entry.index_of(attempt) is not None
+
+    def has_open(self, order: Order) -> bool:
+        """Whether nothing was published of an order yet."""
+        return self.is_open(order.shard.shard_id, order.attempt)
 
     def publish(self, answered: AttemptAnswered) -> bool:
         """Close an attempt whose answer is about to be sent; False when it is not open here."""

@@ -9,20 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nightmill.kernel.wire.messages import AttemptAnswered
-from nightmill.provider_gateway.exchange import Adapter, Request
+from nightmill.kernel.wire.messages import AttemptAnswered, Failure
+from nightmill.provider_gateway.exchange import Adapter, Embedder, Request
 from nightmill.provider_gateway.orders import Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """An order that is rendered and may be sent."""
+    """Orders that are rendered and may be sent: one, or of embeddings many of one shard."""
 
-    order: Order
+    orders: tuple[Order, ...]
     lane: str  #: the lease holder under whose permit it starts
     adapter: Adapter
     request: Request
     deadline_s: float  #: from the send to the last byte of the answer
+    embedder: Embedder | None = None  #: of a call for embeddings
+
+    @property
+    def order(self) -> Order:
+        """The first."""
+        return self.orders[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +44,22 @@ CLOSED = Permit(slots=0, until_ms=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """A call that ended, whatever its end; it is in the outbox."""
+    """A call that ended, whatever its end; its answers are in the outbox."""
 
     call: Call
-    answered: AttemptAnswered
+    answers: tuple[AttemptAnswered, ...]  #: in the order of the call's orders, but for those of `again`
+    again: tuple[tuple[Order, ...], ...] = ()  #: refused for the sake of another: to be called again, so grouped
     served_model: str | None = None
+
+    @property
+    def answered(self) -> AttemptAnswered:
+        """The answer of a call of one order."""
+        return self.answers[0]
+
+    @property
+    def failure(self) -> Failure | None:
+        """What kept the call from being answered; None of a refusal that nobody is named by."""
+        return self.answers[0].failure if self.answers else None
 
 
 class Caller(Protocol):

@@ -1,21 +1,25 @@
 """Calls of all partitions: lanes hand over what may start, and what ended comes back to its lane and its desk."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from nightmill.kernel.runtime.service import Stall, Unavailable, View
 from nightmill.kernel.runtime.stalls import Waits
-from nightmill.kernel.wire.messages import BatchControlled, Failure, LeaseRequested
-from nightmill.provider_gateway.caller import Call, Caller, Permit
+from nightmill.kernel.wire.messages import AttemptAnswered, BatchControlled, LeaseRequested
+from nightmill.kernel.wire.values import replace
+from nightmill.provider_gateway.caller import Call, Caller, CallResult, Permit
 from nightmill.provider_gateway.calls import STARTS_PER_STEP
 from nightmill.provider_gateway.desk import Desk
 from nightmill.provider_gateway.lanes import Lane
-from nightmill.provider_gateway.orders import Order, attempt_key
+from nightmill.provider_gateway.orders import Order
 from nightmill.provider_gateway.outbox import Landed
 from nightmill.provider_gateway.pools import PoolAccess
-from nightmill.provider_gateway.render import Renderer
+from nightmill.provider_gateway.render import Rendered, Renderer
 from nightmill.provider_gateway.undelivered import Undelivered
 from nightmill.provider_gateway.watch import PoolWatch
+
+log = logging.getLogger(__name__)
 
 
 class Calling:
@@ -40,18 +44,17 @@ class Calling:
     def collect(self, desks: Mapping[int, Desk], now_ms: int) -> None:
         """Take in the calls that ended, whichever partition they are of."""
         for result in self._caller.completed():
-            answered = result.answered
-            key = attempt_key(answered)
-            lane = self._in_flight.pop(key, None)
+            lane = self._forget(result.call)
             if lane is not None:
-                lane.finished(answered, key)
-            answered = self._watch.learn(answered, result.served_model, now_ms)
-            partition = result.call.order.partition
-            desk = desks.get(partition)
-            landed = Landed(partition=partition, answered=answered)
-            self._undelivered.land(landed, stray_since_ms=now_ms if desk is None else None)
+                lane.finished(result)
+            desk = desks.get(result.call.order.partition)
             if desk is not None:
-                desk.ready.append(answered)
+                self._call_again(desk, result)
+            for answered in self._learned(result, now_ms):
+                landed = Landed(partition=result.call.order.partition, answered=answered)
+                self._undelivered.land(landed, stray_since_ms=now_ms if desk is None else None)
+                if desk is not None:
+                    desk.ready.append(answered)
 
     def work(
         self, desk: Desk, controls: View[BatchControlled], now_ms: int
@@ -59,6 +62,7 @@ class Calling:
         """Lane by lane: the calls that may start, for `start`, and asks for what the lanes lack."""
         calls: list[Call] = []
         asks: list[LeaseRequested] = []
+        looked_at = 0
         permits: dict[str, Permit] = {}
         desk.limited = desk.short = False
         self._waits.over(desk.number)
@@ -68,12 +72,13 @@ class Calling:
             slots = lane.slots(health, now_ms)
             if lane.must_take_back(slots, now_ms):
                 self._take_back(desk, lane)
-            taken = lane.take(render, controls, slots=slots, limit=STARTS_PER_STEP - len(calls), now_ms=now_ms)
+            taken = lane.take(render, controls, slots=slots, limit=STARTS_PER_STEP - looked_at, now_ms=now_ms)
             calls.extend(taken.calls)
+            looked_at += taken.looked_at
             desk.ready.extend(taken.ended)
             desk.limited = desk.limited or taken.limited
             desk.short = desk.short or lane.is_short(slots)
-            self._in_flight.update({call.order.key: lane for call in taken.calls})
+            self._in_flight.update({order.key: lane for call in taken.calls for order in call.orders})
             permits[lane.name] = lane.permit(slots)
             paused = now_ms < health.paused_until_ms
             in_flight, unsent = self._caller.in_flight(lane.name), partial(self._caller.unsent, lane.name)
@@ -93,14 +98,14 @@ class Calling:
         self._waits.over(desk.number)
         for lane in desk.lanes.values():
             for call in self._caller.withdraw(lane.name):
-                self._in_flight.pop(call.order.key, None)
+                self._forget(call)
 
     def close(self) -> None:
         self._caller.close()
 
-    def _render(self, partition: int, now_ms: int, order: Order, access: PoolAccess, lane: str) -> Call | Failure:
+    def _render(self, partition: int, now_ms: int, orders: Sequence[Order], access: PoolAccess, lane: str) -> Rendered:
         try:
-            return self._renderer.call(order, access, lane)
+            return self._renderer.rendered(orders, access, lane)
         except Unavailable as error:
             self._waits.met(partition, "documents", error, now_ms)
             raise
@@ -109,5 +114,30 @@ class Calling:
         """A lane that may not start anything keeps nothing waiting at the HTTP side: lease and cancel stay in force."""
         calls = self._caller.withdraw(lane.name)
         for call in calls:
-            self._in_flight.pop(call.order.key, None)
-        lane.take_back([call for call in calls if desk.book.is_open(call.order.shard.shard_id, call.order.attempt)])
+            self._forget(call)
+        lane.take_back(calls, desk.book.has_open)
+
+    def _forget(self, call: Call) -> Lane | None:
+        """The call is not under way any more; returns its lane, if it was."""
+        lanes = [self._in_flight.pop(order.key, None) for order in call.orders]
+        return lanes[0]
+
+    def _call_again(self, desk: Desk, result: CallResult) -> None:
+        """Orders of a call that was refused for another's sake: before all others, each piece by itself."""
+        lane = desk.lanes.get(result.call.order.shard.pool)
+        if lane is None or not result.again:
+            return
+        for piece in reversed(result.again):
+            lane.add_first([order for order in piece if desk.book.has_open(order)])
+        desk.limited = True
+        extra = {"action": "call_divided", "pool": lane.access.name, "inputs": len(result.call.orders)}
+        log.info("call refused for an input, called again in pieces", extra=extra)
+
+    def _learned(self, result: CallResult, now_ms: int) -> Sequence[AttemptAnswered]:
+        """A call's answers; its failure, which counts once, in the light of the pool's history."""
+        if not result.answers:
+            return ()
+        first = self._watch.learn(result.answers[0], result.served_model, now_ms)
+        if len(result.answers) == 1 or first is result.answers[0]:
+            return (first, *result.answers[1:])
+        return (first, *(replace(each, failure=first.failure) for each in result.answers[1:]))

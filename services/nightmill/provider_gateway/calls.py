@@ -4,6 +4,7 @@ A call may be handed to the HTTP side when its batch was not cancelled, its pool
 A few more than there are slots are handed over, as many as may come free until the poll thread looks again.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -39,11 +40,12 @@ class Amounts(NamedTuple):
             and self.output_tokens >= attempt.max_output_tokens
         )
 
-    def less(self, attempt: ShardAttempt) -> "Amounts":
+    def less(self, attempts: Sequence[ShardAttempt]) -> "Amounts":
+        """What is left after one call for these."""
         return Amounts(
             requests=self.requests - 1,
-            input_tokens=self.input_tokens - attempt.input_tokens,
-            output_tokens=self.output_tokens - attempt.max_output_tokens,
+            input_tokens=self.input_tokens - sum(attempt.input_tokens for attempt in attempts),
+            output_tokens=self.output_tokens - sum(attempt.max_output_tokens for attempt in attempts),
         )
 
 

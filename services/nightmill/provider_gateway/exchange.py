@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.pipeline import Embedding, Pipeline
 from nightmill.kernel.domain.prompt import ChatMessage
 from nightmill.kernel.domain.prompt_cache import Lifetime
 from nightmill.kernel.domain.settings import Pool
@@ -43,6 +43,17 @@ class Reply:
     failure: Failure | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vectors:
+    """What a response to a call for embeddings means. `failure` None: there is a vector for each input, in order."""
+
+    texts: tuple[str, ...] = ()  #: of `kernel.domain.vectors`, which the validator will judge
+    usage: Usage | None = None  #: of the whole call
+    served_model: str | None = None
+    failure: Failure | None = None
+    at_fault: int | None = None  #: position of the one input that the failure names
+
+
 class Form(Protocol):
     """The requests of one pipeline to one pool. What all of them say is written once. Pure."""
 
@@ -61,3 +72,20 @@ class Adapter(Protocol):
 
     def reply(self, response: Response, *, now_ms: int) -> Reply:
         """What `response` means. Never raises: whatever came is an answer or a failure."""
+
+
+class TextsForm(Form, Protocol):
+    """The requests of one pipeline of embeddings to one pool. Pure."""
+
+    def together(self, texts: Sequence[str]) -> Request:
+        """The call that asks for a vector of each of `texts`. Raises `UnicodeEncodeError`."""
+
+
+class Embedder(Protocol):
+    """Embeddings of one kind of provider. Pure."""
+
+    def texts_form(self, *, base_url: str, pool: Pool, embedding: Embedding) -> TextsForm:
+        """How `pool` is asked."""
+
+    def vectors(self, response: Response, *, inputs: int, now_ms: int) -> Vectors:
+        """What `response` to a call of so many inputs means. Never raises."""

@@ -66,6 +66,7 @@ class Signal(StrEnum):
     TOOL_CALL = "tool_call"
     TURN_PAUSED = "turn_paused"
     EMPTY_CONTENT = "empty_content"
+    EMBEDDINGS_MISMATCHED = "embeddings_mismatched"
     POOL_UNUSABLE = "pool_unusable"
     PROMPT_UNRENDERABLE = "prompt_unrenderable"
     DOCUMENT_MISSING = "document_missing"
@@ -201,6 +202,8 @@ ROWS: dict[Signal, Row] = {
     _S.TURN_PAUSED: Row(_C.OUTPUT_INVALID, True, _YES, "the model paused its turn instead of answering"),
     # row 38
     _S.EMPTY_CONTENT: Row(_C.OUTPUT_INVALID, True, _YES, "the answer is empty"),
+    # row 39; what is wrong with a single vector, the validator finds
+    _S.EMBEDDINGS_MISMATCHED: Row(_C.OUTPUT_INVALID, True, _YES, "the vectors do not fit the inputs"),
     # our own side
     _S.POOL_UNUSABLE: Row(_C.ACCOUNT, False, _NO, "the pool can not be used", _STOP),
     _S.PROMPT_UNRENDERABLE: Row(_C.BAD_INPUT, True, _NO, "the row can not be rendered"),

@@ -13,16 +13,16 @@ from typing import Any
 import uvloop
 
 from nightmill.kernel.domain.ids import attempt_id
+from nightmill.kernel.wire.messages import Failure
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
 from nightmill.provider_gateway.connections import CALL_ERRORS, Connections, signal_of_exception
 from nightmill.provider_gateway.deadline import Deadline
-from nightmill.provider_gateway.exchange import Reply, Response
+from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import failure
+from nightmill.provider_gateway.groups import ended
 from nightmill.provider_gateway.journal import Journal
-from nightmill.provider_gateway.orders import concluded
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.slots import Slots
-from nightmill.provider_gateway.truncation import meaning
 
 CONNECT_S = 10.0
 _DRAIN_S = 1.5
@@ -81,7 +81,7 @@ class HttpCaller:
             raise RuntimeError("the thread that makes provider calls has failed") from self._died
         results = [self._completed.popleft() for _ in range(len(self._completed))]
         for result in results:
-            self._slots.heard(result.call, result.answered.failure)
+            self._slots.heard(result.call, result.failure)
         return results
 
     def close(self) -> None:
@@ -136,13 +136,14 @@ class HttpCaller:
             # the disk took longer than the permit lasted: its mark stays, it is written again before the send
             self._slots.put_back(call)
         if late and self._closing:
-            self._outbox.forget([call.order.key for call in late])  # surely not sent: the next start sends them
+            # surely not sent: the next start sends them
+            self._outbox.forget([order.key for call in late for order in call.orders])
         elif late:
             self._pump()  # a permit that came just before they were put back has woken nobody for them
 
     async def _call(self, call: Call) -> None:
         started_ms = self._clock_ms()
-        response: Response | None = None
+        response: Response | Failure
         try:
             async with Deadline(call.deadline_s):
                 # to connect takes less than the deadline, which would leave in doubt whether the request had left
@@ -153,21 +154,16 @@ class HttpCaller:
                     connect_s=min(CONNECT_S, call.deadline_s / 2),
                 )
         except CALL_ERRORS as error:
-            ended_ms = self._clock_ms()
-            reply = Reply(failure=failure(signal_of_exception(error)))
-        else:
-            ended_ms = self._clock_ms()
-            reply = meaning(call, response, now_ms=ended_ms)
-        self._slots.free(call, reply.failure)
-        answered = concluded(
-            call.order,
-            reply,
+            response = failure(signal_of_exception(error))
+        result = ended(
+            call,
+            response,
             started_at_ms=started_ms,
-            ended_at_ms=ended_ms,
-            http_status=None if response is None else response.status,
-            provider_request_id=None if response is None else _request_id(response.headers),
+            ended_at_ms=self._clock_ms(),
+            provider_request_id=_request_id(response.headers) if isinstance(response, Response) else None,
         )
-        self._journal.land(CallResult(call=call, answered=answered, served_model=reply.served_model))
+        self._slots.free(call, result.failure)
+        self._journal.land(result)
         self._pump()
 
     def _headers(self, call: Call) -> dict[str, str]:

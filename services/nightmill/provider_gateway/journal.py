@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from nightmill.kernel.runtime.service import Unavailable
+from nightmill.kernel.wire.messages import AttemptAnswered
 from nightmill.provider_gateway.caller import Call, CallResult
 from nightmill.provider_gateway.orders import is_long, offloaded
 from nightmill.provider_gateway.outbox import Landed, Outbox
@@ -73,8 +74,8 @@ class Journal:
                 since_s = loop.time()
                 begun, self._begun = self._begun, []
                 ended, self._ended = self._ended, []
-                marks = [(call.order.key, call.order.partition) for call in begun]
-                landed = [Landed(partition=r.call.order.partition, answered=r.answered) for r in ended]
+                marks = [(order.key, order.partition) for call in begun for order in call.orders]
+                landed = [Landed(partition=r.call.order.partition, answered=each) for r in ended for each in r.answers]
                 await self._stored(marks, landed)
                 self._on_marked(begun)
                 for result in ended:
@@ -95,7 +96,7 @@ class Journal:
                 return
 
     def _hand_over(self, result: CallResult) -> None:
-        if is_long(result.answered):
+        if any(map(is_long, result.answers)):
             self._spawn(self._offload(result))
         else:
             self._on_landed(result)
@@ -105,9 +106,12 @@ class Journal:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                answered = await loop.run_in_executor(self._blobs, offloaded, result.answered, self._put_blob)
+                answers = await loop.run_in_executor(self._blobs, self._offloaded, result.answers)
             except Unavailable:
                 await asyncio.sleep(_STORE_RETRY_S)
             else:
-                self._on_landed(replace(result, answered=answered))
+                self._on_landed(replace(result, answers=answers))
                 return
+
+    def _offloaded(self, answers: Sequence[AttemptAnswered]) -> tuple[AttemptAnswered, ...]:
+        return tuple(offloaded(each, self._put_blob) for each in answers)

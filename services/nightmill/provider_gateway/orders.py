@@ -4,7 +4,8 @@ Costs come from usage alone. A call that was surely not billed costs 0; one whos
 and keeps its reservation.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nightmill.kernel.domain.failures import Billed
@@ -18,10 +19,11 @@ from nightmill.kernel.domain.pricing import (
     tokens_within,
     worst_cost_nano_usd,
 )
-from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ShardAttempt, ShardDispatched
+from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ShardAttempt, ShardDispatched, Usage
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.exchange import Reply
 from nightmill.provider_gateway.failures import Signal, failure, outcome_unknown
+from nightmill.provider_gateway.shares import apportioned
 
 #: longer outputs travel as a blob
 INLINE_OUTPUT_BYTES = 8 << 10
@@ -38,6 +40,7 @@ class Order:
     periods: tuple[Period, ...]  #: prices of the model by time; none: what it costs is not known
     price_version: str
     planned: int = 0  #: items of its batch; 0: not told
+    piece: int = 0  #: of its shard, once a call with others was refused; orders of different pieces do not mix
 
     def tariff(self, at_ms: int, service_tier: str | None = None) -> Tariff | None:
         """What a call of this order costs that was begun at a moment; None: not known."""
@@ -84,6 +87,61 @@ def concluded(
         http_status=http_status,
         provider_request_id=provider_request_id,
     )
+
+
+def concluded_together(
+    replies: Sequence[tuple[Order, Reply]],
+    *,
+    started_at_ms: int,
+    ended_at_ms: int,
+    http_status: int | None = None,
+    provider_request_id: str | None = None,
+) -> tuple[AttemptAnswered, ...]:
+    """The messages of one call for many orders: what it cost, and what it might have, is theirs in shares of it."""
+    answers = tuple(
+        concluded(
+            order,
+            reply,
+            started_at_ms=started_at_ms,
+            ended_at_ms=ended_at_ms,
+            http_status=http_status,
+            provider_request_id=provider_request_id,
+        )
+        for order, reply in replies
+    )
+    if len(answers) < 2:
+        return answers
+    costs = _costs_together(replies, started_at_ms)
+    reserved = _reserved_together([order for order, _ in replies], started_at_ms)
+    return tuple(
+        replace(answered, cost_nano_usd=cost, reserved_nano_usd=kept)
+        for answered, cost, kept in zip(answers, costs, reserved, strict=True)
+    )
+
+
+def _costs_together(replies: Sequence[tuple[Order, Reply]], at_ms: int) -> Sequence[int | None]:
+    """Shares of what the call cost as a whole, which is not the sum of what each would have cost alone."""
+    order, first = replies[0]
+    used = [reply.usage for _, reply in replies if reply.usage is not None]
+    if len(used) < len(replies):
+        return [_cost(order, reply, at_ms) for order, reply in replies]
+    whole = Usage(
+        input_tokens=sum(usage.input_tokens for usage in used),
+        cached_tokens=sum(usage.cached_tokens for usage in used),
+        output_tokens=sum(usage.output_tokens for usage in used),
+    )
+    cost = _cost(order, dataclasses.replace(first, usage=whole), at_ms)
+    if cost is None:
+        return [None] * len(replies)
+    return apportioned(cost, [usage.input_tokens for usage in used])
+
+
+def _reserved_together(orders: Sequence[Order], at_ms: int) -> Sequence[int]:
+    tokens, tariff = [order.attempt.input_tokens for order in orders], orders[0].tariff(at_ms)
+    if tariff is None:
+        return [0] * len(orders)
+    output = sum(order.attempt.max_output_tokens for order in orders)
+    return apportioned(worst_cost_nano_usd(tariff, input_tokens=sum(tokens), max_output_tokens=output), tokens)
 
 
 def refused(order: Order, reason: Failure, *, now_ms: int) -> AttemptAnswered:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from nightmill.kernel.domain.pricing import Period
 from nightmill.kernel.domain.settings import Pool
 from nightmill.provider_gateway.bulk.dialect import BulkDialect
-from nightmill.provider_gateway.exchange import Adapter
+from nightmill.provider_gateway.exchange import Adapter, Embedder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +20,4 @@ class PoolAccess:
     price_version: str
     unusable: str | None = None  #: what is missing and how to mend it; its attempts fail for the account's sake
     dialect: BulkDialect | None = None  #: of the provider's Batch API; None: it has none that we speak
+    embedder: Embedder | None = None  #: None: the provider has no embeddings

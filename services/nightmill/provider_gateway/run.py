@@ -8,7 +8,7 @@ from nightmill.kernel.domain.settings import Pool, Prices
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.settings import Settings, SettingsError, load_config
 from nightmill.kernel.store.blobs import BlobStore
-from nightmill.provider_gateway.adapters import DIALECTS, UnknownProvider, adapter_of
+from nightmill.provider_gateway.adapters import DIALECTS, EMBEDDERS, UnknownProvider, adapter_of
 from nightmill.provider_gateway.bulk.steps import Timing
 from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.http import HttpCaller
@@ -87,6 +87,7 @@ def access_of(name: str, pool: Pool, prices: Prices, settings: Settings) -> tupl
         price_version=prices.book_version,
         unusable=unusable,
         dialect=DIALECTS.get(pool.provider),
+        embedder=EMBEDDERS.get(pool.provider),
     )
     return access, key
 

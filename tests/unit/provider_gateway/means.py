@@ -73,6 +73,7 @@ MEANS: dict[Signal, Means] = {
     S.TOOL_CALL: _INVALID,
     S.TURN_PAUSED: _INVALID,
     S.EMPTY_CONTENT: _INVALID,
+    S.EMBEDDINGS_MISMATCHED: _INVALID,
 }
 #: signals that no call ends with by itself: what a pool's history makes of others, our own side's, and those of
 #: batches, which tests/integration/test_bulk.py brings about

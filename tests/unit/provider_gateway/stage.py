@@ -32,11 +32,11 @@ from nightmill.provider_gateway.adapters import adapter_of
 from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.caller import CLOSED, Call, CallResult, Permit
 from nightmill.provider_gateway.exchange import Response
-from nightmill.provider_gateway.orders import Order, concluded
+from nightmill.provider_gateway.groups import ended
+from nightmill.provider_gateway.orders import Order
 from nightmill.provider_gateway.outbox import Landed, Outbox
 from nightmill.provider_gateway.pools import PoolAccess
 from nightmill.provider_gateway.service import ProviderGateway
-from nightmill.provider_gateway.truncation import meaning
 
 NOW_MS = 1_796_000_000_000
 BATCH, JOB = "acme.tickets.20261129-1.1", "acme.tickets.20261129-1"
@@ -208,12 +208,11 @@ class ScriptedCaller:
         ending, self.begun = self.begun[:count], self.begun[count:]
         for call in ending:
             now_ms = self.clock_ms()
-            meant = meaning(call, reply, now_ms=now_ms)
-            answered = concluded(call.order, meant, started_at_ms=now_ms, ended_at_ms=now_ms, http_status=reply.status)
-            if meant.failure and meant.failure.failure_class in (FailureClass.CAPACITY, FailureClass.ACCOUNT):
+            result = ended(call, reply, started_at_ms=now_ms, ended_at_ms=now_ms)
+            if result.failure and result.failure.failure_class in (FailureClass.CAPACITY, FailureClass.ACCOUNT):
                 self.permits[call.lane] = CLOSED
-            self.outbox.write([], [Landed(partition=call.order.partition, answered=answered)])
-            self._done.append(CallResult(call=call, answered=answered, served_model=meant.served_model))
+            self.outbox.write([], [Landed(partition=call.order.partition, answered=each) for each in result.answers])
+            self._done.append(result)
         self._begin()
 
     def _begin(self) -> None:
@@ -221,7 +220,7 @@ class ScriptedCaller:
             permit = self.permits.get(lane)
             while calls and permit and self.clock_ms() < permit.until_ms and self.in_flight(lane) < permit.slots:
                 call = calls.popleft()
-                self.outbox.write([(call.order.key, call.order.partition)], [])
+                self.outbox.write([(order.key, order.partition) for order in call.orders], [])
                 self.begun.append(call)
 
 

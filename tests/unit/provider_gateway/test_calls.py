@@ -55,7 +55,7 @@ def test_a_lease_counted_down_never_gives_more_than_it_holds(requests: int, toke
     """E4: starts × estimate ≤ lease, in every dimension."""
     lease, starts = Amounts(requests=requests, input_tokens=tokens, output_tokens=output), 0
     while lease.holds(ATTEMPT):
-        lease, starts = lease.less(ATTEMPT), starts + 1
+        lease, starts = lease.less([ATTEMPT]), starts + 1
     assert starts == min(requests, tokens // 100, output // 50)
 
 

@@ -66,7 +66,7 @@ def unfit_kind(embedding: Embedding | None, pool: Pool) -> Unfit | None:
         why = (
             "Anthropic has no embeddings API; name a pool of another provider"
             if pool.provider == "anthropic"
-            else "it makes no vectors; if its model does, add embeddings: {} to it in pools.yaml, else name another pool"
+            else "it makes no vectors; if its model does, add embeddings: {} in pools.yaml, else name another pool"
         )
         return Unfit("no_embeddings", f"embedding: {why}")
     if embedding.shorten and "dimensions" in pool.refuses:

@@ -38,4 +38,3 @@ def decode_vector(text: str) -> "array[float]":
     if sys.byteorder == "big":
         floats.byteswap()
     return floats
-

@@ -6,10 +6,16 @@ from nightmill.provider_gateway.adapters.openai import OpenAi
 from nightmill.provider_gateway.adapters.openai_batches import OpenAiBatches
 from nightmill.provider_gateway.adapters.openai_compatible import OpenAiCompatible
 from nightmill.provider_gateway.bulk.dialect import BulkDialect
-from nightmill.provider_gateway.exchange import Adapter
+from nightmill.provider_gateway.exchange import Adapter, Embedder
 
 ADAPTERS: dict[str, Adapter] = {
     "anthropic": Anthropic(),
+    "openai": OpenAi(),
+    "openai_compatible": OpenAiCompatible(),
+}
+
+#: providers of embeddings by the same names
+EMBEDDERS: dict[str, Embedder] = {
     "openai": OpenAi(),
     "openai_compatible": OpenAiCompatible(),
 }

@@ -1,4 +1,4 @@
-"""OpenAI's own API, realtime: `chat/completions`, or `responses` where the pool says `api: responses`.
+"""OpenAI's own API: `chat/completions`, `responses` where the pool says `api: responses`, and `embeddings`.
 
 Wire and errors as typed by the official SDK 3.57 and its API description of 2026-08-21 (read 2026-11-29). A schema that
 keeps to OpenAI's rules is asked for strictly; any other is a wish, which the validator checks all the same.
@@ -12,15 +12,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from nightmill.kernel.domain.parameters import sampling
-from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.pipeline import Embedding, Pipeline
 from nightmill.kernel.domain.prompt_cache import OPENAI_CACHE, writes_unasked
 from nightmill.kernel.domain.settings import Pool
 from nightmill.provider_gateway.adapters.chat import ListForm, Marking, reply_of_chat
+from nightmill.provider_gateway.adapters.embeddings import (
+    embedding_form,
+    is_embeddings,
+    reply_of_embeddings,
+    vectors_of,
+)
 from nightmill.provider_gateway.adapters.errors import Words, failure_of_status
 from nightmill.provider_gateway.adapters.reading import document_of, encode, members
 from nightmill.provider_gateway.adapters.responses import is_response, reply_of_responses
 from nightmill.provider_gateway.adapters.schemas import is_strict
-from nightmill.provider_gateway.exchange import Form, Reply, Response
+from nightmill.provider_gateway.exchange import Form, Reply, Response, TextsForm, Vectors
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.waits import go_duration_ms, longest_ms
 
@@ -85,7 +91,7 @@ WORDS = Words(codes=CODES, texts=TEXTS, reset_ms=reset_ms)
 
 
 class OpenAi:
-    """Satisfies `Adapter`."""
+    """Satisfies `Adapter` and `Embedder`."""
 
     def form(self, *, base_url: str, pool: Pool, pipeline: Pipeline) -> Form:
         settings: dict[str, Any] = {**sampling(pipeline.model, pool), **_cache_settings(pool, pipeline)}
@@ -117,7 +123,15 @@ class OpenAi:
             return Reply(failure=failure(document, status=200))
         if is_response(document):
             return reply_of_responses(document, response, WORDS, now_ms)
+        if is_embeddings(document):
+            return reply_of_embeddings(response, WORDS, now_ms)
         return reply_of_chat(document, response, WORDS, now_ms)
+
+    def texts_form(self, *, base_url: str, pool: Pool, embedding: Embedding) -> TextsForm:
+        return embedding_form(base_url, pool, embedding, may_cut=False)
+
+    def vectors(self, response: Response, *, inputs: int, now_ms: int) -> Vectors:
+        return vectors_of(response, WORDS, inputs=inputs, now_ms=now_ms)
 
 
 def _cache_settings(pool: Pool, pipeline: Pipeline) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Chat completions as vLLM, SGLang, llama.cpp, Ollama, TGI and their like serve them.
+"""Chat completions and embeddings as vLLM, SGLang, llama.cpp, Ollama, TGI and their like serve them.
 
 Request: `POST {base_url}/chat/completions` with `max_tokens`, the one name of that limit that all of them take. A
 success is believed only when its JSON is strict and whole and an answer is in it: servers send cut JSON, web pages and
@@ -9,13 +9,19 @@ import re
 from typing import Any
 
 from nightmill.kernel.domain.parameters import sampling
-from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.pipeline import Embedding, Pipeline
 from nightmill.kernel.domain.settings import Pool
 from nightmill.provider_gateway.adapters import openai
 from nightmill.provider_gateway.adapters.chat import ListForm, reply_of_chat
+from nightmill.provider_gateway.adapters.embeddings import (
+    embedding_form,
+    is_embeddings,
+    reply_of_embeddings,
+    vectors_of,
+)
 from nightmill.provider_gateway.adapters.errors import Words, failure_of_status
 from nightmill.provider_gateway.adapters.reading import document_of, encode, members
-from nightmill.provider_gateway.exchange import Form, Reply, Response
+from nightmill.provider_gateway.exchange import Form, Reply, Response, TextsForm, Vectors
 from nightmill.provider_gateway.failures import Signal, failure
 
 #: what these servers say besides OpenAI's own codes and types
@@ -49,7 +55,7 @@ WORDS = Words(codes=CODES, texts=TEXTS, reset_ms=openai.reset_ms)
 
 
 class OpenAiCompatible:
-    """Satisfies `Adapter`."""
+    """Satisfies `Adapter` and `Embedder`."""
 
     def form(self, *, base_url: str, pool: Pool, pipeline: Pipeline) -> Form:
         settings: dict[str, Any] = sampling(pipeline.model, pool)
@@ -71,4 +77,12 @@ class OpenAiCompatible:
         document = document_of(response)
         if isinstance(document, Signal):
             return Reply(failure=failure(document, status=200))
+        if is_embeddings(document):
+            return reply_of_embeddings(response, WORDS, now_ms)
         return reply_of_chat(document, response, WORDS, now_ms)
+
+    def texts_form(self, *, base_url: str, pool: Pool, embedding: Embedding) -> TextsForm:
+        return embedding_form(base_url, pool, embedding, may_cut=True)
+
+    def vectors(self, response: Response, *, inputs: int, now_ms: int) -> Vectors:
+        return vectors_of(response, WORDS, inputs=inputs, now_ms=now_ms)
