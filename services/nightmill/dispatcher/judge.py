@@ -8,6 +8,7 @@ failure  transient, internal      -> waits and is called again, until the retry 
          output_invalid           -> as repairable
          policy                   -> review
          bad_input, downstream    -> dead letter: another call would not help, or would pay again for a lost write
+of an embedding, repairable and output_invalid -> as transient, then dead letter: nobody can mend a vector
 neither, never sent               -> ready again, as if it had not been dispatched
 neither, outcome unknown          -> as transient, under a new ordinal
 """
@@ -50,6 +51,7 @@ class Rules:
     attempts: int  #: retry budget
     repairs: int
     retry: Retry
+    mends: bool = True  #: an answer can be mended, by its model or a person; a vector can only be asked for again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,8 @@ def judge(
         case VerdictKind.ACCEPTED:
             return accepted(judged, verdict)
         case VerdictKind.REPAIRABLE:
+            if not rules.mends:
+                return _retry_or_bury(row, judged.attempt, _invalid(verdict), rules, now_ms, jitter)
             return _mend_or_park(row, judged.attempt, rules, headroom_tokens, verdict=verdict, failure=None)
         case VerdictKind.REVIEW:
             return _answered(ItemEvent.PARK, ItemOutcome.IN_REVIEW, judged.attempt, verdict=verdict)
@@ -160,13 +164,19 @@ def _by_failure(
             return Requeue()
         failure = _unnamed(attempt)
     match failure.failure_class:
-        case FailureClass.OUTPUT_INVALID:
+        case FailureClass.OUTPUT_INVALID if rules.mends:
             return _mend_or_park(row, attempt, rules, headroom_tokens, verdict=None, failure=failure)
         case FailureClass.POLICY:
             return _answered(ItemEvent.PARK, ItemOutcome.IN_REVIEW, attempt, failure=failure)
         case FailureClass.BAD_INPUT | FailureClass.DOWNSTREAM:
             return _answered(ItemEvent.BURY, ItemOutcome.DEAD_LETTER, attempt, failure=failure)
-        case FailureClass.TRANSIENT | FailureClass.INTERNAL | FailureClass.CAPACITY | FailureClass.ACCOUNT:
+        case (
+            FailureClass.TRANSIENT
+            | FailureClass.INTERNAL
+            | FailureClass.CAPACITY
+            | FailureClass.ACCOUNT
+            | FailureClass.OUTPUT_INVALID
+        ):
             return _retry_or_bury(row, attempt, failure, rules, now_ms, jitter)
 
 
@@ -188,6 +198,17 @@ def _retry_or_bury(
             return _answered(ItemEvent.BURY, ItemOutcome.DEAD_LETTER, attempt, failure=failure)
         case RetryAt():
             return CallAgain(at=following, failure=failure)
+
+
+def _invalid(verdict: Verdict) -> Failure:
+    """A failure for a vector that was refused: rule and value in words."""
+    return Failure(
+        failure_class=FailureClass.OUTPUT_INVALID,
+        signal=verdict.rule or "invalid",
+        message=verdict.value or "the vector was refused",
+        uses_retry_budget=True,
+        billed=Billed.YES,
+    )
 
 
 def _unnamed(attempt: AttemptAnswered) -> Failure:

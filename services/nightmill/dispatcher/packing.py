@@ -27,6 +27,15 @@ class ShardSize:
     items: int
     tokens: int
     bytes: int
+    #: what is in a shard is one call: an item whose last call failed goes with an eighth, after a second one alone,
+    #: so that an input that breaks its server takes fewer and fewer others with it
+    is_one_call: bool = False
+
+    def items_after(self, tries: int) -> int:
+        """How many items go together that have used so much of their retry budget."""
+        if not self.is_one_call or tries == 0:
+            return self.items
+        return max(1, self.items // 8) if tries == 1 else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +83,14 @@ def pack(candidates: Sequence[Candidate], *, most: ShardSize) -> list[list[Candi
     A shard exceeds `most` in tokens or bytes only when it is a single item.
     """
     shards: list[list[Candidate]] = []
-    open_shards: dict[tuple[str, str, str], tuple[list[Candidate], int, int]] = {}
+    open_shards: dict[tuple[str, str, str, int], tuple[list[Candidate], int, int]] = {}
     for candidate in candidates:
         row = candidate.row
         tokens, size = candidate.input_tokens + row.max_output_tokens, _bytes_of(row)
-        group = (job_of(candidate.payer.batch_id), row.pipeline_digest, row.prefix)
+        items = most.items_after(row.tries)
+        group = (job_of(candidate.payer.batch_id), row.pipeline_digest, row.prefix, items)
         shard, used, filled = open_shards.get(group, ([], 0, 0))
-        if not shard or len(shard) >= most.items or used + tokens > most.tokens or filled + size > most.bytes:
+        if not shard or len(shard) >= items or used + tokens > most.tokens or filled + size > most.bytes:
             shard, used, filled = [], 0, 0
             shards.append(shard)
         shard.append(candidate)

@@ -28,6 +28,8 @@ _RATE_WINDOW_S = 3
 _SLOTS_AHEAD = 4
 _SUBMISSIONS_AHEAD = 4
 _MOST_BULK_ITEMS = 50_000
+_MOST_OUTSTANDING = 20_000  #: so that cancel and order stay in force
+_MOST_WORTH = 500  #: less than a tick may take
 
 
 def lane_of(config: Config, pipeline: Pipeline, pool: str) -> Lane:
@@ -105,6 +107,20 @@ def _refusal(failure_class: FailureClass, signal: str, message: str) -> Failure:
     )
 
 
+def shard_size(pool: Pool, lane: Lane) -> ShardSize:
+    """What a shard for a pool may hold; of a pool that embeds, one call."""
+    if pool.embeddings is None or lane is Lane.BULK:
+        return SHARD_SIZES[lane]
+    limits = pool.embeddings
+    return ShardSize(items=limits.max_inputs, tokens=limits.max_tokens, bytes=SHARD_SIZES[lane].bytes, is_one_call=True)
+
+
+def most_in_realtime(pool: Pool) -> int:
+    """Unanswered items that a pool may have in one partition: `most_outstanding` calls of as many as one holds."""
+    calls = most_outstanding(pool.limits)
+    return calls if pool.embeddings is None else min(calls * pool.embeddings.max_inputs, _MOST_OUTSTANDING)
+
+
 def most_in_bulk(pool: Pool) -> int:
     """Unanswered items that a pool may have in one partition in its bulk lane.
 
@@ -127,6 +143,7 @@ def most_outstanding(limits: PoolLimits) -> int:
     return max(_SLOTS_AHEAD * limits.slots, per_window, 1)
 
 
-def worth_dispatching(limit: int) -> int:
+def worth_dispatching(limit: int, size: ShardSize) -> int:
     """The least room at which packing begins: a shard, or a quarter of a small pool, not one item at a time."""
-    return max(1, min(SHARD_ITEMS, limit // 4))
+    items = size.items if size.is_one_call else SHARD_ITEMS
+    return max(1, min(items, _MOST_WORTH, limit // 4))

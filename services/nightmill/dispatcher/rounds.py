@@ -15,9 +15,9 @@ from nightmill.dispatcher.packing import Candidate, Queue, in_order, mint, pack,
 from nightmill.dispatcher.pools import (
     BULK_DEADLINE_S,
     SHARD_ITEMS,
-    SHARD_SIZES,
     most_in_bulk,
-    most_outstanding,
+    most_in_realtime,
+    shard_size,
     worth_dispatching,
 )
 from nightmill.dispatcher.watchdog import ALARM_AT, input_tokens, overdue_at_ms, send_again
@@ -72,8 +72,9 @@ class Rounds:
         self._control_of = control_of
         self._place = place
         self._lane_of = lane_of
-        self._limits = {name: most_outstanding(pool.limits) for name, pool in config.pools.items()}
+        self._limits = {name: most_in_realtime(pool) for name, pool in config.pools.items()}
         self._bulk_limits = {name: most_in_bulk(pool) for name, pool in config.pools.items()}
+        self._sizes = {(name, lane): shard_size(pool, lane) for name, pool in config.pools.items() for lane in Lane}
         self._deadlines_s = {name: pool.call_deadline for name, pool in config.pools.items()}
 
     def tick(self, backlog: Backlog, items: Items, now_ms: int) -> Decision:
@@ -172,7 +173,8 @@ class Rounds:
         else:
             limit = backlog.rate.most_outstanding(pool, self._limits[pool])
         room = min(limit - backlog.outstanding[way], changes.room)
-        if room < worth_dispatching(limit):
+        size = self._sizes[way]
+        if room < worth_dispatching(limit, size):
             return
         candidates: list[Candidate] = []
         for queue, equals in in_order(queues):
@@ -185,7 +187,7 @@ class Rounds:
                 if candidate is not None:
                     candidates.append(candidate)
         overdue_ms = overdue_at_ms(self._deadline_s(pool, lane), 0, now_ms)
-        for shard in pack(candidates, most=SHARD_SIZES[lane]):
+        for shard in pack(candidates, most=size):
             message, rows = mint(shard, pool=pool, lane=lane, now_ms=now_ms, overdue_at_ms=overdue_ms)
             changes.send.append(message)
             for candidate, row in zip(shard, rows, strict=True):

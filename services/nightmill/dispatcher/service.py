@@ -163,7 +163,12 @@ class Dispatcher(Service):
         return judge(
             row,
             judged,
-            rules=Rules(attempts=pipeline.limits.attempts, repairs=pipeline.repair.attempts, retry=self._config.retry),
+            rules=Rules(
+                attempts=pipeline.limits.attempts,
+                repairs=pipeline.repair.attempts,
+                retry=self._config.retry,
+                mends=pipeline.embedding is None,
+            ),
             headroom_tokens=headroom_tokens,
             now_ms=now_ms,
             jitter=self._random.random(),

@@ -179,7 +179,7 @@ def test_first_pool_whose_context_fits(tokens: int, chosen: str | None) -> None:
 )
 def test_outstanding(limits: PoolLimits, outstanding: int, worth: int) -> None:
     assert pools.most_outstanding(pool(limits=limits).limits) == outstanding
-    assert pools.worth_dispatching(outstanding) == worth
+    assert pools.worth_dispatching(outstanding, pools.SHARD_SIZES[Lane.REALTIME]) == worth
 
 
 @pytest.mark.parametrize(
