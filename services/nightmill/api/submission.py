@@ -14,7 +14,7 @@ from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import JobInput, JobSubmitted, Refusal
 from nightmill.planner.admission import admit
-from nightmill.validator.gate import SchemaError, compile_gate
+from nightmill.validator.gate import SchemaError, gate_of
 
 _KEYED_SUFFIX = 12
 
@@ -43,7 +43,7 @@ def check_request(request: JobRequest, config: Config, blobs: BlobStore, now_ms:
 def check_pipeline(pipeline: Pipeline) -> None:
     """Raises `ApiError` when schema or checks can not be used."""
     try:
-        compile_gate(pipeline)
+        gate_of(pipeline)
     except SchemaError as error:
         raise ApiError(422, "bad_schema", str(error), "correct the schema under output") from error
     except ValueError as error:

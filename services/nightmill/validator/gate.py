@@ -11,11 +11,12 @@ from typing import Any
 import jsonschema_rs
 
 from nightmill.kernel.domain.lifecycle import VerdictKind
-from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.pipeline import Pipeline, canonical_json
 from nightmill.kernel.wire.messages import Verdict
 from nightmill.validator.answer import Finding, Parsed, read_answer, shown
 from nightmill.validator.effort import MAX_WAYS, Effort
 from nightmill.validator.rules import Rule, read_checks
+from nightmill.validator.vectors import VectorGate
 
 ACCEPTED = Verdict(kind=VerdictKind.ACCEPTED)
 
@@ -46,6 +47,10 @@ class Gate:
         finding = self._schema_finding(read) or self._rule_finding(read, row)
         return (ACCEPTED, read.value) if finding is None else (_verdict(finding), None)
 
+    def stored(self, value: Any) -> bytes:
+        """The accepted value as it is kept."""
+        return canonical_json(value)
+
     def _schema_finding(self, parsed: Parsed) -> Finding | None:
         if self.schema.is_valid(parsed.value):
             return None
@@ -68,8 +73,14 @@ class Gate:
         return None
 
 
+def gate_of(pipeline: Pipeline) -> Gate | VectorGate:
+    """The gate of a pipeline of either kind. Raises as `compile_gate`."""
+    embedding = pipeline.embedding
+    return compile_gate(pipeline) if embedding is None else VectorGate(embedding.dimensions)
+
+
 def compile_gate(pipeline: Pipeline) -> Gate:
-    """The gate of a pipeline. Raises `SchemaError`, or ValueError for a bad check."""
+    """The gate of a pipeline of answers. Raises `SchemaError`, or ValueError for a bad check."""
     try:
         schema = jsonschema_rs.validator_for(pipeline.output, mask=_MASK, retriever=_refuse_remote)
     except jsonschema_rs.ValidationError as error:

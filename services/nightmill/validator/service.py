@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 
 from nightmill.kernel.domain.lifecycle import AttemptState, VerdictKind
-from nightmill.kernel.domain.pipeline import canonical_json
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import BlockReader, PipelineReader
 from nightmill.kernel.wire.messages import AttemptAnswered, AttemptJudged, Verdict
-from nightmill.validator.gate import Gate, compile_gate
+from nightmill.validator.gate import Gate, gate_of
 from nightmill.validator.quarantine import unreadable
+from nightmill.validator.vectors import VectorGate
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Validator(Service):
         return Decision(send=(judged,))
 
     def _judge(self, message: AttemptAnswered) -> tuple[Verdict, bytes | None]:
-        """The verdict, and the accepted value as canonical JSON. Raises `ContractViolation`, `Unavailable`."""
+        """The verdict, and the accepted value as it is kept. Raises `ContractViolation`, `Unavailable`."""
         try:
             text = message.output
             if text is None:
@@ -69,7 +69,7 @@ class Validator(Service):
         except (BlobMissing, ValueError, LookupError) as error:
             # what the record names is absent, is no text, no pipeline, no schema, or has no such row
             raise ContractViolation(f"{type(error).__name__}: {error}") from error
-        return verdict, canonical_json(value) if verdict.kind is VerdictKind.ACCEPTED else None
+        return verdict, gate.stored(value) if verdict.kind is VerdictKind.ACCEPTED else None
 
-    def _compile(self, pipeline_digest: str) -> Gate:
-        return compile_gate(self._pipelines.get(pipeline_digest))
+    def _compile(self, pipeline_digest: str) -> Gate | VectorGate:
+        return gate_of(self._pipelines.get(pipeline_digest))
