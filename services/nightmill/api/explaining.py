@@ -1,5 +1,6 @@
 """Why an item ended as it did: its settlements and calls from the ledger, its prompt from the frozen input (O2)."""
 
+from collections.abc import Collection
 from typing import Any
 
 from nightmill.api.board import Board
@@ -8,12 +9,14 @@ from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation,
 from nightmill.api.ledger import Ledger, in_nano_usd
 from nightmill.kernel.domain.lifecycle import BatchState, ItemOutcome
 from nightmill.kernel.domain.prompt import PromptError, parse_prompt
+from nightmill.kernel.domain.vectors import NotAVector, decode_vector
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import BlockReader, PipelineReader
 from nightmill.kernel.wire.messages import RowRef
 
 _LONGEST_ANSWER = 256 << 10
 _LISTED = 5
+_SHOWN_NUMBERS = 8
 
 
 class Explainer:
@@ -40,7 +43,8 @@ class Explainer:
         items = [
             ExplainedItem.model_validate(in_nano_usd(row)) for row in self._ledger.named("item_history", parameters)
         ]
-        attempts = [self._attempt(row) for row in self._ledger.named("item_attempts", parameters)]
+        vector_jobs = {item.job_id for item in items if self._makes_vectors(item.pipeline_digest)}
+        attempts = [self._attempt(row, vector_jobs) for row in self._ledger.named("item_attempts", parameters)]
         if not items and not attempts:
             return None
         prompt, note = self._prompt(board, items[0]) if items else (None, "it is not settled yet")
@@ -65,13 +69,21 @@ class Explainer:
         listed = ", ".join(ids[:_LISTED]) + (", …" if len(ids) > _LISTED else "")
         raise ApiError(409, "ambiguous_item", f"several items begin with {start!r}", f"name one of them: {listed}")
 
-    def _attempt(self, row: dict[str, Any]) -> ExplainedAttempt:
+    def _makes_vectors(self, pipeline_digest: str) -> bool:
+        try:
+            return self._pipelines.get(pipeline_digest).embedding is not None
+        except BlobMissing:
+            return False
+
+    def _attempt(self, row: dict[str, Any], vector_jobs: Collection[str]) -> ExplainedAttempt:
         digest = row.get("output_digest")
         if digest:
             try:
                 row = {**row, "output": self._blobs.get(digest)[:_LONGEST_ANSWER].decode("utf-8", "replace")}
             except BlobMissing:
                 row = {**row, "output": f"(in blob {digest}, which is gone)"}
+        if row.get("output") and row["job_id"] in vector_jobs:
+            row = {**row, "output": shown_vector(row["output"])}
         return ExplainedAttempt.model_validate(in_nano_usd(row))
 
     def _prompt(self, board: Board, item: ExplainedItem) -> tuple[list[PromptMessage] | None, str | None]:
@@ -107,6 +119,16 @@ def row_of(manifest: dict[str, Any], ordinal: int) -> RowRef | None:
         if 0 <= index < int(block["rows"]):
             return RowRef(block=block["digest"], row=index)
     return None
+
+
+def shown_vector(text: str) -> str:
+    """A vector for people: how long it is, and how it begins."""
+    try:
+        numbers = decode_vector(text)
+    except NotAVector:
+        return text
+    more = ", …" if len(numbers) > _SHOWN_NUMBERS else ""
+    return f"vector of {len(numbers)} numbers: " + ", ".join(f"{n:.6g}" for n in numbers[:_SHOWN_NUMBERS]) + more
 
 
 def next_command(board: Board, item: ExplainedItem | None, attempts: list[ExplainedAttempt]) -> str:

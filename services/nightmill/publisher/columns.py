@@ -4,16 +4,18 @@ Names: an output field keeps its name. An input column of the same name becomes 
 underscore are ours: an output field of such a name becomes `output_<name>`, an input column `input_<name>`.
 
 Kinds: strings, integers, numbers, booleans, and arrays of one of them, as the output schema says; anything else is JSON
-text. Input columns are text, whatever they were: a string as it is, another value as JSON. Where an accepted value does
-not fit its kind after all (an integer past 64 bits), the whole column becomes JSON text: nothing is cut or dropped.
+text. Input columns are text, whatever they were: a string as it is, another value as JSON. An embedding is one column,
+a list of 32-bit floats of fixed size. Where an accepted value does not fit its kind after all (an integer past 64
+bits), the whole column becomes JSON text: nothing is cut or dropped.
 """
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from nightmill.kernel.domain.pipeline import Pipeline, canonical_json
+from nightmill.kernel.domain.pipeline import Embedding, Pipeline, canonical_json
 
 
 class Kind(StrEnum):
@@ -27,6 +29,7 @@ class Kind(StrEnum):
     INTEGERS = "integers"
     NUMBERS = "numbers"
     BOOLEANS = "booleans"
+    VECTOR = "vector"  #: 32-bit floats, as many in every row
     JSON = "json"
 
 
@@ -48,6 +51,7 @@ class Column:
     origin: Origin
     source: str  #: name at its origin
     kind: Kind
+    dimensions: int | None = None  #: of a vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +127,7 @@ def result_columns(pipeline: Pipeline, *, as_json: Collection[str] = ()) -> tupl
 
     Columns named in `as_json` are JSON text whatever the schema says.
     """
-    outputs = _output_columns(pipeline.output)
+    outputs = _output_columns(pipeline.output) if pipeline.embedding is None else [_vector(pipeline.embedding)]
     taken = {column.name for column in (*outputs, *RECORD_COLUMNS)}
     inputs = []
     for source in pipeline.publish.columns:
@@ -133,13 +137,16 @@ def result_columns(pipeline: Pipeline, *, as_json: Collection[str] = ()) -> tupl
         taken.add(name)
         inputs.append(Column(name=name, origin=Origin.INPUT, source=source, kind=Kind.STRING))
     return tuple(
-        Column(name=c.name, origin=c.origin, source=c.source, kind=Kind.JSON) if c.name in as_json else c
+        replace(c, kind=Kind.JSON, dimensions=None) if c.name in as_json else c
         for c in (*inputs, *outputs, *RECORD_COLUMNS)
     )
 
 
 def natural(column: Column, rows: Sequence[AcceptedRow], named: Collection[str]) -> list[Any]:
-    """The column's values as JSON holds them. `named` are the answer's fields that have a column of their own."""
+    """The column's values as JSON holds them, but for vectors, of which `plain` makes lists.
+
+    `named` are the answer's fields that have a column of their own.
+    """
     source = column.source
     match column.origin:
         case Origin.INPUT:
@@ -162,15 +169,39 @@ def typed(column: Column, values: Sequence[Any]) -> Sequence[Any]:
         return values
     if column.kind is Kind.JSON:
         return _json_texts(values)
+    if column.kind is Kind.VECTOR:
+        return [_numbers(column, value) for value in values]
     member = _MEMBERS.get(column.kind)
     if member is None:
         return [None if value is None else _scalar(column.name, column.kind, value) for value in values]
     return [None if value is None else _list(column.name, member, value) for value in values]
 
 
+def plain(value: Any) -> Any:
+    """A value as JSON has it: a vector is a list there."""
+    return list(value) if isinstance(value, array) else value
+
+
 def json_text(value: Any) -> str:
     """Canonical JSON of a value."""
-    return canonical_json(value).decode()
+    return canonical_json(plain(value)).decode()
+
+
+def _numbers(column: Column, value: Any) -> "array[float] | None":
+    """A vector's numbers; many thousands of them as objects would take ten times the room."""
+    if value is None:
+        return None
+    if not isinstance(value, array | list) or len(value) != column.dimensions:
+        raise Misfit(column.name)
+    try:
+        return value if isinstance(value, array) else array("f", value)
+    except TypeError as error:
+        raise Misfit(column.name) from error
+
+
+def _vector(embedding: Embedding) -> Column:
+    dimensions = embedding.dimensions
+    return Column(name="embedding", origin=Origin.WHOLE, source="embedding", kind=Kind.VECTOR, dimensions=dimensions)
 
 
 def _rest(answer: Any, named: Collection[str]) -> Any:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.store.blobs import BlobStore
-from nightmill.publisher.columns import Origin, natural, result_columns
+from nightmill.publisher.columns import Origin, natural, plain, result_columns
 from nightmill.publisher.targets.answers import AnswerReader
 from nightmill.publisher.targets.files import Manifest, columns_of, current, manifest_of, rows_of
 from nightmill.publisher.targets.parts import PartRecord, disk, windows
@@ -64,7 +64,7 @@ def read_staged(root: Path, batch_id: str, pipeline: Pipeline, blobs: BlobStore)
             rows = list(answers.joined(accepted, pipeline))
             values = [natural(column, rows, named) for column in columns]
             for row in zip(*values, strict=True):
-                yield dict(zip([column.name for column in columns], row, strict=True))
+                yield dict(zip([column.name for column in columns], map(plain, row), strict=True))
 
 
 __all__ = ["Manifest", "current", "manifest_of", "read_failures", "read_rows", "read_staged", "read_table"]

@@ -190,10 +190,7 @@ def columns_of(manifest: Manifest, kind: str) -> tuple[Column, ...]:
     """Columns of a version's files of a kind."""
     if kind == "failures":
         return FAILURE_COLUMNS
-    return tuple(
-        Column(name=c["name"], origin=Origin(c["origin"]), source=c["source"], kind=Kind(c["kind"]))
-        for c in manifest["columns"]
-    )
+    return tuple(Column(**{**c, "origin": Origin(c["origin"]), "kind": Kind(c["kind"])}) for c in manifest["columns"])
 
 
 def _pointers(root: Path) -> set[int]:

@@ -26,6 +26,7 @@ from nightmill.publisher.columns import (
     Origin,
     json_text,
     natural,
+    plain,
     result_columns,
     typed,
 )
@@ -63,7 +64,25 @@ class VersionFile:
 
 def arrow_schema(columns: Iterable[Column]) -> Any:
     """Arrow schema of columns."""
-    return pa.schema([pa.field(column.name, _ARROW[column.kind]) for column in columns])
+    return pa.schema([pa.field(column.name, _arrow_type(column)) for column in columns])
+
+
+def _arrow_type(column: Column) -> Any:
+    if column.kind is Kind.VECTOR:
+        return pa.list_(pa.float32(), column.dimensions)
+    return _ARROW[column.kind]
+
+
+def _arrow_array(column: Column, values: Sequence[Any]) -> Any:
+    """The values as a typed file holds them. Raises `Misfit`."""
+    found = typed(column, values)
+    if column.kind is not Kind.VECTOR or None in found:
+        return pa.array(found, _arrow_type(column))
+    # the floats as they lie in memory: no object is made for each of them
+    numbers = pa.py_buffer(b"".join([each.tobytes() for each in found]))
+    count = len(found) * (column.dimensions or 0)
+    flat = pa.Array.from_buffers(pa.float32(), count, [None, numbers])
+    return pa.FixedSizeListArray.from_arrays(flat, column.dimensions)
 
 
 class VersionWriter:
@@ -168,10 +187,7 @@ class _ParquetFile(_File):
 
     def write(self, values: Sequence[Sequence[Any]], rows: int) -> None:
         super().write(values, rows)
-        arrays = [
-            pa.array(typed(column, held), _ARROW[column.kind])
-            for column, held in zip(self.columns, values, strict=True)
-        ]
+        arrays = [_arrow_array(column, held) for column, held in zip(self.columns, values, strict=True)]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def close(self) -> None:
@@ -189,7 +205,7 @@ class _LinesFile(_File):
     def write(self, values: Sequence[Sequence[Any]], rows: int) -> None:
         super().write(values, rows)
         self._file.writelines(
-            json.dumps(dict(zip(self._names, row, strict=True)), ensure_ascii=False).encode() + b"\n"
+            json.dumps(dict(zip(self._names, row, strict=True)), ensure_ascii=False, default=plain).encode() + b"\n"
             for row in zip(*values, strict=True)
         )
 
@@ -220,7 +236,7 @@ def arrow_table(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> An
     for column in columns:
         values = [row[column.name] for row in kept]
         try:
-            array = pa.array(typed(column, values), _ARROW[column.kind])
+            array = _arrow_array(column, values)
         except Misfit:
             array = pa.array([None if value is None else json_text(value) for value in values], pa.string())
         arrays.append(array)
