@@ -71,7 +71,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_that_code_reads_come_with_the_wheel(elsewhere: Path) -> None:
     found = json.loads(done([elsewhere / "venv/bin/python", "-c", _RESOLVES], elsewhere))
     assert found.pop("package").startswith(str(elsewhere / "venv"))
-    assert found.pop("pools") == ["local", "openai-mini", "simulator"]
+    assert found.pop("pools") == ["local", "openai-embeddings", "openai-mini", "simulator", "simulator-embeddings"]
     assert found.pop("messages") == len({path.name.split(".")[0] for path in (ROOT / "schemas").glob("*.avsc")})
     assert found.pop("sql") == sorted(path.name for path in (ROOT / "deploy/clickhouse").glob("*.sql"))
     assert found == {

@@ -14,7 +14,7 @@ from fuzz.bytes_of import CLEAN_TEXTS, damaged, mutated, searched
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.lifecycle import VerdictKind
 from nightmill.kernel.domain.pipeline import Pipeline
-from nightmill.provider_gateway.adapters import ADAPTERS
+from nightmill.provider_gateway.adapters import ADAPTERS, EMBEDDERS
 from nightmill.provider_gateway.exchange import Reply, Response
 from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_gateway.waits import MAX_RETRY_AFTER_MS
@@ -56,6 +56,12 @@ SPENT: dict[str, Any] = {
         "details": {"error_code": "enforced_spend_limit_reached"},
     },
 }
+VECTORS: dict[str, Any] = {
+    "object": "list",
+    "model": "m-1",
+    "data": [{"index": 0, "embedding": [0.5, 1]}, {"index": 1, "embedding": "AAAAPw=="}],
+    "usage": {"prompt_tokens": 5},
+}
 ERROR: dict[str, Any] = {"error": {"code": "rate_limit_exceeded", "type": "tokens", "message": "m", "param": "p"}}
 STATUSES = st.sampled_from([200, 200, 200, 0, -1, 100, 204, 302, 400, 401, 404, 408, 413, 429, 500, 503, 529, 999])
 WAITS = ["", "1", "-1", "nan", "inf", "1e999", "9" * 400, "²", "1_0", "Wed, 21 Oct 2015 07:28:00 GMT", "6m0s", "\0"]
@@ -70,8 +76,14 @@ def encoded(value: Any) -> bytes:
 
 def sound(status: int, headers: dict[str, str], body: bytes) -> None:
     """M2: an answer or a failure of a known class, tokens that are counts, texts that a message can hold."""
+    response = Response(status=status, headers=headers, body=body)
     for adapter in ADAPTERS.values():
-        sound_reply(adapter.reply(Response(status=status, headers=headers, body=body), now_ms=NOW_MS), status)
+        sound_reply(adapter.reply(response, now_ms=NOW_MS), status)
+    for embedder in EMBEDDERS.values():
+        found = embedder.vectors(response, inputs=2, now_ms=NOW_MS)
+        assert len(found.texts) == (2 if found.failure is None else 0)
+        for text in found.texts or (None,):
+            sound_reply(Reply(text=text, usage=found.usage, failure=found.failure), status)
 
 
 def sound_reply(reply: Reply, status: int) -> None:
@@ -99,7 +111,9 @@ def usage(**counts: Any) -> dict[str, Any]:
 
 
 @given(
-    status=STATUSES, headers=HEADERS, value=st.sampled_from([SUCCESS, MESSAGE, RESPONSE, ERROR, SPENT]).flatmap(mutated)
+    status=STATUSES,
+    headers=HEADERS,
+    value=st.sampled_from([SUCCESS, MESSAGE, RESPONSE, VECTORS, ERROR, SPENT]).flatmap(mutated),
 )
 @example(status=200, headers={}, value=success(finish_reason="\ud800"))
 @example(status=200, headers={}, value=success(message={"content": "half \udc00"}))
@@ -123,7 +137,7 @@ def test_a_response_with_anything_in_any_field_is_a_reply(status: int, headers: 
     headers=HEADERS,
     body=st.binary(max_size=60)
     | damaged(
-        st.sampled_from([encoded(each) for each in (SUCCESS, MESSAGE, RESPONSE, ERROR, SPENT)]),
+        st.sampled_from([encoded(each) for each in (SUCCESS, MESSAGE, RESPONSE, VECTORS, ERROR, SPENT)]),
         inserts=[
             b"\xff",
             b"\x00",

@@ -79,7 +79,11 @@ def test_a_server_that_never_finishes_its_handshake_was_not_reached(desk: Desk) 
 
 
 def test_every_signal_is_seen_over_http() -> None:
-    """E8: no row is there on paper alone; `unit/provider_gateway/test_http` has more of the connection's own."""
+    """E8: no row is there on paper alone.
+
+    `unit/provider_gateway/test_http` has more of the connection's own, `test_embedding_failures` those of embeddings.
+    """
     seen = {case.signal for case in CASES} | {case.signal for case in RAW} | {S.NOT_CONNECTED, S.PROMPT_CUT}
+    seen |= {S.EMBEDDINGS_MISMATCHED}
     assert seen == set(MEANS)
     assert set(MEANS) | FOUND_BY_US == set(ROWS)

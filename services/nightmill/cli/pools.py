@@ -59,6 +59,7 @@ def add(
     anthropic_version: Annotated[
         str | None, typer.Option("--anthropic-version", help="Of provider anthropic, if not the newest.")
     ] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="The model makes vectors, not answers.")] = False,
     refuses: Annotated[
         list[str] | None, typer.Option("--refuses", help="A parameter the model does not take; may be repeated.")
     ] = None,
@@ -92,6 +93,7 @@ def add(
         "api": api,
         "anthropic_version": anthropic_version,
         "refuses": refuses or None,
+        "embeddings": {} if embeddings else None,
     }
     folder = config_folder(config)
     path = add_pool(folder, name, _given(fields))

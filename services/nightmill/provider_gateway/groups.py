@@ -20,7 +20,7 @@ from nightmill.provider_gateway.calls import Amounts
 from nightmill.provider_gateway.exchange import Reply, Response, Vectors
 from nightmill.provider_gateway.orders import Order, concluded_together
 from nightmill.provider_gateway.shares import usages
-from nightmill.provider_gateway.truncation import meaning
+from nightmill.provider_gateway.truncation import meaning, unless_cut
 
 #: on servers that may cut a text without a word, a longer one goes alone, so that the usage tells
 _ALONE_TOKENS = 1_000
@@ -82,15 +82,15 @@ def _replies(call: Call, response: Response | Failure, now_ms: int) -> tuple[Seq
     """A reply for each order, None for one that is to be called again; and whether the call named who is at fault."""
     if isinstance(response, Failure):
         return [Reply(failure=response)] * len(call.orders), False
-    if call.embedder is None or len(call.orders) == 1:
+    if call.embedder is None:
         return [meaning(call, response, now_ms=now_ms)], False
+    many = len(call.orders) > 1
     found = call.embedder.vectors(response, inputs=len(call.orders), now_ms=now_ms)
-    if found.failure is not None and _refused_for_an_input(found.failure):
-        blamed = found.at_fault
-        return [Reply(failure=found.failure) if n == blamed else None for n in range(len(call.orders))], (
-            blamed is not None
-        )
-    return _shared(call.orders, found), False
+    if many and found.failure is not None and _refused_for_an_input(found.failure):
+        spoken = {found.at_fault: Reply(failure=found.failure)}
+        return [spoken.get(place) for place in range(len(call.orders))], found.at_fault is not None
+    replies = _shared(call.orders, found)
+    return replies if many else [unless_cut(call, replies[0])], False
 
 
 def _shared(orders: Sequence[Order], found: Vectors) -> list[Reply]:

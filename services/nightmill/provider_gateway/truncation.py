@@ -27,7 +27,11 @@ _TOKENS_PER_100_WORDS = 115
 
 def meaning(call: Call, response: Response, *, now_ms: int) -> Reply:
     """What `response` means to `call`: the adapter's reading, unless the server has cut the prompt."""
-    reply = with_body(call.adapter.reply(response, now_ms=now_ms), response)
+    return unless_cut(call, with_body(call.adapter.reply(response, now_ms=now_ms), response))
+
+
+def unless_cut(call: Call, reply: Reply) -> Reply:
+    """The reply, or the failure that the server has cut the prompt."""
     prompt_bytes = call.request.prompt_bytes
     if not prompt_bytes or reply.failure is not None or reply.usage is None:
         return reply

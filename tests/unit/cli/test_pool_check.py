@@ -223,6 +223,15 @@ class TestAgainstOthers:
             code, said = check(server.base_url, call_deadline="0.3s")
         assert (code, "no whole answer in time (0.3 s)" in said["connection"]["detail"]) == (4, True)
 
+    def test_a_model_that_makes_vectors(self, check: Checker, simulator: Simulator) -> None:
+        """E7: it is asked for one, and what comes says how many numbers a pipeline has to declare."""
+        code, out, _ = check.text(simulator.base_url, "--call", embeddings={})
+        assert (code, "m-07 makes vectors of 1536 numbers" in out) == (0, True)
+        answers = http_response(json.dumps({"choices": []}).encode())
+        with RawProvider([OK_LIST, answers]) as server:
+            code, out, err = check.text(server.base_url, "--call", embeddings={})
+        assert code != 0
+
     def test_nobody_listens(self, check: Checker) -> None:
         with RawProvider() as server:
             gone = server.base_url

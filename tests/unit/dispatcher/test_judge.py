@@ -124,6 +124,25 @@ def test_failures(row: ItemStateRow, which: FailureClass | None, state: AttemptS
         assert isinstance(ruling, expected)
 
 
+@pytest.mark.parametrize(("tries", "expected"), [(0, CallAgain), (1, CallAgain), (2, End)])
+def test_a_vector_is_asked_for_again_and_never_mended(row: ItemStateRow, tries: int, expected: Any) -> None:
+    """Row 39, Q2: no repair and no review; the third of three attempts is the last."""
+    rules = Rules(attempts=3, repairs=1, retry=LIMITS.retry, mends=False)
+    row = replace(row, tries=tries, ordinal=tries + 1)
+    refused = verdict(VerdictKind.REPAIRABLE, rule="vector_zero", value="all numbers are 0")
+    mismatched = failure(FailureClass.OUTPUT_INVALID, signal="embeddings_mismatched")
+    for message, signal in (
+        (judged(attempt(row), refused), "vector_zero"),
+        (failed(attempt(row), mismatched), "embeddings_mismatched"),
+    ):
+        ruling = judge(row, message, rules=rules, headroom_tokens=10_000, now_ms=1_000, jitter=0.0)
+        assert isinstance(ruling, expected)
+        assert ruling.failure is not None
+        assert (ruling.failure.failure_class, ruling.failure.signal) == (FailureClass.OUTPUT_INVALID, signal)
+        if isinstance(ruling, End):
+            assert ruling.outcome is ItemOutcome.DEAD_LETTER
+
+
 def test_budget_used_is_a_dead_letter(row: ItemStateRow) -> None:
     """E9: the third of three attempts is the last."""
     ruling = rule(replace(row, tries=2, ordinal=3), failed(attempt(row), failure()))

@@ -14,7 +14,7 @@ from nightmill.dispatcher.packing import Candidate, Queue, ShardSize, in_order, 
 from nightmill.dispatcher.watchdog import overdue_at_ms, send_again
 from nightmill.kernel.domain.lifecycle import ItemState, Lane
 from nightmill.kernel.domain.pipeline import ModelPolicy, Sensitivity
-from nightmill.kernel.domain.settings import BulkLimits, PoolLimits
+from nightmill.kernel.domain.settings import BulkLimits, EmbeddingLimits, PoolLimits
 from nightmill.kernel.wire.messages import ItemStateRow, RowRef, Totals, Waiter
 from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import A, B, config, pipeline, pool
@@ -87,6 +87,31 @@ def test_items_that_share_a_prefix_go_together(rows: list[tuple[str, str]], max_
     shards = pack(given_, most=ShardSize(items=max_items, tokens=10**9, bytes=10**9))
     found = Counter((shard[0].payer.batch_id, shard[0].row.prefix) for shard in shards)
     assert found == {like: -(-count // max_items) for like, count in Counter(rows).items()}
+
+
+def test_who_failed_travels_with_fewer_then_alone() -> None:
+    """E8, E15: an input that breaks its server takes an eighth of a call with it, then nobody."""
+    size = ShardSize(items=16, tokens=10**6, bytes=10**6, is_one_call=True)
+    fresh = [candidate(str(n)) for n in range(17)]
+    tried = [candidate(f"{n}-{tries}") for tries in (1, 2) for n in range(3)]
+    tried = [dataclasses.replace(each, row=replace(each.row, tries=int(each.row.item_key[-1]))) for each in tried]
+    shards = pack([*fresh, *tried], most=size)
+    assert [len(shard) for shard in shards] == [16, 1, 2, 1, 1, 1, 1]
+    answers = dataclasses.replace(size, is_one_call=False)
+    assert [len(shard) for shard in pack(tried, most=answers)] == [6]
+
+
+def test_a_shard_of_a_pool_that_embeds_is_one_call() -> None:
+    """P3, E2: and so many calls may be under way as of any other pool."""
+    vectors = pool(limits=PoolLimits(slots=2), embeddings=EmbeddingLimits(max_inputs=64, max_tokens=9_000))
+    size = pools.shard_size(vectors, Lane.REALTIME)
+    assert (size.items, size.tokens, size.is_one_call) == (64, 9_000, True)
+    assert pools.shard_size(vectors, Lane.BULK) == pools.SHARD_SIZES[Lane.BULK]
+    assert pools.most_in_realtime(vectors) == 4 * 2 * 64
+    assert pools.worth_dispatching(4 * 2 * 64, size) == 64
+    many = pool(limits=PoolLimits(slots=64), embeddings=EmbeddingLimits(max_inputs=2_048))
+    assert pools.most_in_realtime(many) == 20_000
+    assert pools.worth_dispatching(20_000, pools.shard_size(many, Lane.REALTIME)) == 500
 
 
 def test_urgent_batches_first_equals_share() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from nightmill.kernel.domain.parameters import anthropic_version, sampling, unfit
-from nightmill.kernel.domain.pipeline import ModelPolicy
-from nightmill.kernel.domain.settings import Pool, PoolLimits
+from nightmill.kernel.domain.parameters import anthropic_version, sampling, unfit, unfit_kind
+from nightmill.kernel.domain.pipeline import Embedding, ModelPolicy
+from nightmill.kernel.domain.settings import EmbeddingLimits, Pool, PoolLimits
 
 
 def pool(provider: str = "openai", **fields: Any) -> Pool:
@@ -61,6 +61,37 @@ def test_what_keeps_a_job_from_starting(asked: ModelPolicy, of: Pool, rule: str,
     assert words in found.message
 
 
+VECTORS = pool(embeddings=EmbeddingLimits())
+PLAIN, SHORT = Embedding(dimensions=8), Embedding(dimensions=8, shorten=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "of", "rule", "words"),
+    [
+        (PLAIN, NEW, "no_embeddings", "Anthropic has no embeddings API"),
+        (PLAIN, OPENAI, "no_embeddings", "add embeddings: {} in pools.yaml"),
+        (None, VECTORS, "embeddings_only", "makes vectors and no answers"),
+        (
+            SHORT,
+            pool(embeddings=EmbeddingLimits(), refuses=("dimensions",)),
+            "parameter_not_taken",
+            "embedding.shorten",
+        ),
+    ],
+)
+def test_a_model_does_one_kind_of_work(asked: Embedding | None, of: Pool, rule: str, words: str) -> None:
+    """E7, P4: vectors or answers, and what a model does not do is told before anything is spent."""
+    found = unfit_kind(asked, of)
+    assert found is not None
+    assert found.rule == rule
+    assert words in found.message
+
+
+@pytest.mark.parametrize(("asked", "of"), [(None, OPENAI), (PLAIN, VECTORS), (SHORT, VECTORS)])
+def test_work_that_a_model_does(asked: Embedding | None, of: Pool) -> None:
+    assert unfit_kind(asked, of) is None
+
+
 def test_the_version_is_pinned() -> None:
     assert (anthropic_version(NEW), anthropic_version(OLD)) == ("2026-10-21", "2023-06-01")
 
@@ -73,6 +104,8 @@ def test_the_version_is_pinned() -> None:
         ({"provider": "anthropic", "anthropic_version": "2024-01-01"}, "2026-10-21"),
         ({"provider": "openai", "api": "completions"}, "responses"),
         ({"provider": "openai", "refuses": ["top_k"]}, "temperature"),
+        ({"provider": "anthropic", "embeddings": EmbeddingLimits()}, "provider anthropic makes none"),
+        ({"provider": "openai", "api": "responses", "embeddings": EmbeddingLimits()}, "the Responses API makes none"),
     ],
 )
 def test_settings_that_a_provider_does_not_have_are_refused(fields: dict[str, Any], words: str) -> None:

@@ -127,3 +127,51 @@ def test_equal_values_have_one_canonical_form(value: dict[str, Any]) -> None:
 def test_what_is_no_json_has_no_canonical_form(value: object) -> None:
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(value)
+
+
+EMBED: dict[str, Any] = {
+    "name": "vectors",
+    "input": {"id": "id", "fields": ["body"]},
+    "prompt": "{{ body }}",
+    "embedding": {"dimensions": 8},
+    "model": {"pools": ["local"]},
+}
+
+
+def test_an_embedding_needs_nothing_that_describes_answers() -> None:
+    """E7: and what is frozen is read again as it was."""
+    found = Pipeline.model_validate(EMBED)
+    assert (found.output, found.repair.attempts, found.model.max_output_tokens) == ({}, 0, 0)
+    assert Pipeline.model_validate_json(found.canonical()) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"output": {"type": "object"}}, "output: an embedding has no answer in words"),
+        ({"checks": [{"enum": {"field": "a", "values": ["b"]}}]}, "checks"),
+        ({"repair": {"attempts": 1}}, r"repair\.attempts"),
+        ({"gates": {"gold": {"field": "a", "accuracy": 1}}}, r"gates\.gold"),
+        ({"model": {"pools": ["local"], "max_output_tokens": 5}}, r"model\.max_output_tokens"),
+        ({"model": {"pools": ["local"], "temperature": 1}}, r"model\.temperature"),
+        ({"model": {"pools": ["local"], "seed": 0}}, r"model\.seed"),
+        ({"embedding": {"dimensions": 0}}, r"embedding\.dimensions"),
+        ({"embedding": {}}, r"embedding\.dimensions"),
+    ],
+)
+def test_what_an_embedding_can_not_have(changes: dict[str, Any], names: str) -> None:
+    with pytest.raises(ValidationError, match=names):
+        Pipeline.model_validate({**EMBED, **changes})
+
+
+def test_an_answer_needs_room() -> None:
+    with pytest.raises(ValidationError, match=r"model\.max_output_tokens: 0"):
+        pipeline(model={"pools": ["local"], "max_output_tokens": 0})
+
+
+def test_other_dimensions_are_another_vector() -> None:
+    """M3."""
+    one = Pipeline.model_validate(EMBED)
+    for embedding in ({"dimensions": 9}, {"dimensions": 8, "shorten": True}):
+        other = Pipeline.model_validate({**EMBED, "embedding": embedding})
+        assert other.output_schema_version != one.output_schema_version

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.wire.messages import AttemptAnswered, Failure
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
 from nightmill.provider_gateway.http import HttpCaller
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.render import Renderer
-from unit.provider_gateway.stage import POOL, make_access, make_documents, make_order, make_shard
+from unit.provider_gateway.stage import PIPELINE, POOL, make_access, make_documents, make_order, make_shard
 
 LANE = "sim@0-0"
 KEY = "sk-secret"
@@ -23,8 +24,15 @@ def clock_ms() -> int:
 class Desk:
     """A caller with an outbox; one lane, permitted from the start."""
 
-    def __init__(self, folder: Path, *, key: str = KEY, rows: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.documents = make_documents(folder / "blobs", rows)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        key: str = KEY,
+        rows: Sequence[Mapping[str, Any]] = (),
+        pipeline: Pipeline = PIPELINE,
+    ) -> None:
+        self.documents = make_documents(folder / "blobs", rows, pipeline)
         self.outbox = Outbox(folder / "outbox")
         self.put: Callable[[bytes], str] = self.documents.blobs.put
         self.caller = HttpCaller(
@@ -58,6 +66,16 @@ class Desk:
     def call(self, base_url: str, *, deadline_s: float = 30.0, **pool: Any) -> AttemptAnswered:
         self.caller.start(self.calls(base_url, deadline_s=deadline_s, **pool))
         return self.results()[0].answered
+
+    def together(self, base_url: str, rows: int, *, deadline_s: float = 30.0, **pool: Any) -> CallResult:
+        """One call for so many rows."""
+        shard = make_shard(self.documents, range(rows))
+        access = make_access(base_url, call_deadline=deadline_s, **pool)
+        orders = [make_order(shard, index) for index in range(rows)]
+        made = Renderer(self.documents.blobs).rendered(orders, access, LANE).call
+        assert made is not None
+        self.caller.start([made])
+        return self.results()[0]
 
     def close(self) -> None:
         self.caller.close()

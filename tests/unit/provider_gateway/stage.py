@@ -28,7 +28,7 @@ from nightmill.kernel.wire.messages import (
     ShardDispatched,
     ShardStateRow,
 )
-from nightmill.provider_gateway.adapters import adapter_of
+from nightmill.provider_gateway.adapters import EMBEDDERS, adapter_of
 from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.caller import CLOSED, Call, CallResult, Permit
 from nightmill.provider_gateway.exchange import Response
@@ -49,6 +49,15 @@ PIPELINE = Pipeline(
     prompt="system:\nClassify.\nuser:\n{{ text }}",
     output=SCHEMA,
     model=ModelPolicy(pools=(POOL,), max_output_tokens=64, temperature=0, seed=3),
+)
+EMBED = Pipeline.model_validate(
+    {
+        "name": "embed",
+        "input": {"id": "id", "fields": ["text"]},
+        "prompt": "{{ text }}",
+        "embedding": {"dimensions": 8, "shorten": True},
+        "model": {"pools": [POOL]},
+    }
 )
 
 
@@ -72,6 +81,7 @@ def make_access(
         name=POOL,
         pool=pool,
         adapter=adapter_of(POOL, pool.provider),
+        embedder=EMBEDDERS.get(pool.provider),
         base_url=base_url,
         periods=() if price is None else (price.period(),),
         price_version="p1",
@@ -106,10 +116,10 @@ class Documents:
     block: str
 
 
-def make_documents(folder: Path, rows: Sequence[Mapping[str, Any]] = ()) -> Documents:
+def make_documents(folder: Path, rows: Sequence[Mapping[str, Any]] = (), pipeline: Pipeline = PIPELINE) -> Documents:
     blobs = BlobStore(str(folder))
     texts = [dict(row) for row in rows] or [{"id": str(i), "text": f"ticket {i}"} for i in range(20)]
-    return Documents(blobs, blobs.put(PIPELINE.canonical()), write_block(blobs, texts).digest)
+    return Documents(blobs, blobs.put(pipeline.canonical()), write_block(blobs, texts).digest)
 
 
 def make_shard(

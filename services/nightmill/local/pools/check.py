@@ -149,7 +149,7 @@ class _Checking:
             self._stop(self._refused(answer))
         elif wire.is_web_page(answer):
             self._stop(verdict.web_page())
-        elif not wire.is_completion(answer):
+        elif (said := self._said(answer)) is None:
             self._stop(verdict.not_understood("answer of a model"))
         else:
             used = wire.usage(answer)
@@ -157,7 +157,14 @@ class _Checking:
                 given, made = used
                 self._cost_nano_usd = cost_nano_usd(self._tariff, Tokens(fresh_input=given, output=made))
             listed = "" if self._offers is None or self._offer() is not None else ", though it is not in the list"
-            self._note("call", f"{self._pool.model} answers{listed}")
+            self._note("call", f"{self._pool.model} {said}{listed}")
+
+    def _said(self, answer: Answer) -> str | None:
+        """What the model does by its answer; None: it has not the shape of one."""
+        if self._pool.embeddings is None:
+            return "answers" if wire.is_completion(answer) else None
+        numbers = wire.dimensions(answer)
+        return None if numbers is None else f"makes vectors of {numbers} numbers"
 
     def compare(self, *, called_in_vain: bool) -> None:
         """Limits and context, as far as the provider told them."""

@@ -44,6 +44,8 @@ class Shape:
 
 
 _CHAT = Shape(path="/chat/completions", limit="max_tokens")
+#: of a pool that embeds, whoever provides it
+_EMBEDDINGS = Shape(path="/embeddings", limit="", answer_tokens=0, prompt="input")
 #: by provider, or by provider and api
 SHAPES: dict[str, Shape] = {
     "openai_compatible": _CHAT,
@@ -77,7 +79,8 @@ class Asker:
 
     def __init__(self, pool: Pool, base_url: str, key: str | None) -> None:
         self._pool, self._base_url = pool, base_url.rstrip("/")
-        self._shape = SHAPES.get(f"{pool.provider} {pool.api}") or SHAPES.get(pool.provider, _CHAT)
+        by_provider = SHAPES.get(f"{pool.provider} {pool.api}") or SHAPES.get(pool.provider, _CHAT)
+        self._shape = by_provider if pool.embeddings is None else _EMBEDDINGS
         self._headers = {"accept": "application/json", "user-agent": "nightmill"}
         if pool.provider == "anthropic":
             self._headers["anthropic-version"] = anthropic_version(pool)
@@ -96,12 +99,12 @@ class Asker:
     def call(self) -> Question:
         """The cheapest call that makes the model work."""
         shape = self._shape
-        body = {
-            "model": self._pool.model,
-            shape.prompt: [{"role": "user", "content": _QUESTION}],
-            shape.limit: shape.answer_tokens,
-            **shape.settings,
-        }
+        body: dict[str, Any] = {"model": self._pool.model}
+        if self._pool.embeddings is not None:
+            body[shape.prompt] = [_QUESTION]
+        else:
+            body[shape.prompt] = [{"role": "user", "content": _QUESTION}]
+            body |= {shape.limit: shape.answer_tokens, **shape.settings}
         headers = {**self._headers, "content-type": "application/json"}
         return Question(url=self._base_url + shape.path, headers=headers, body=json.dumps(body).encode())
 
@@ -125,7 +128,7 @@ def usage(answer: Answer) -> tuple[int, int] | None:
     if not isinstance(counts, dict):
         return None
     given = _count(counts.get("prompt_tokens", counts.get("input_tokens")))
-    made = _count(counts.get("completion_tokens", counts.get("output_tokens")))
+    made = _count(counts.get("completion_tokens", counts.get("output_tokens", 0 if "data" in document else None)))
     return None if given is None or made is None else (given, made)
 
 
@@ -135,6 +138,14 @@ def is_completion(answer: Answer) -> bool:
     if not isinstance(document, dict):
         return False
     return any(isinstance(document.get(name), list) for name in _ANSWERS)
+
+
+def dimensions(answer: Answer) -> int | None:
+    """Of how many numbers the vector in an answer is; None when there is none."""
+    document = _document(answer)
+    data = document.get("data") if isinstance(document, dict) else None
+    vector = data[0].get("embedding") if isinstance(data, list) and data and isinstance(data[0], dict) else None
+    return len(vector) if isinstance(vector, list) and vector else None
 
 
 def is_web_page(answer: Answer) -> bool:

@@ -138,8 +138,8 @@ def _in_order(data: Sequence[Any], inputs: int) -> tuple[str, ...] | Failure:
 def _text(value: Any) -> str | None:
     """A vector's text: base64 as it came, a list as what base64 would have been."""
     if isinstance(value, str):
-        return value if value.isascii() else None
-    if not isinstance(value, list):
+        return value if value and value.isascii() else None
+    if not isinstance(value, list) or not value:
         return None
     numbers = [math.nan if number is None else number for number in value]  # how some servers write NaN
     if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
@@ -151,9 +151,9 @@ def _text(value: Any) -> str | None:
 
 
 def _usage(usage: Any) -> Usage | None:
-    """Input tokens alone: a vector costs no output. None when they are not told."""
+    """Input tokens alone: a vector costs no output. None when they are not told; of no text they are 0."""
     told = count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    return None if told is None else Usage(input_tokens=told, cached_tokens=0, output_tokens=0)
+    return None if not told else Usage(input_tokens=told, cached_tokens=0, output_tokens=0)
 
 
 def _at_fault(body: bytes, inputs: int) -> int | None:

@@ -109,7 +109,8 @@ def embeddings(ask: Ask, usage: Usage, sent: Sent, *, dimensions: int, seed: int
     )
     tokens = usage.prompt_tokens if sent.report is UsageForm.FULL else 0
     told = b',"usage":{"prompt_tokens":%d,"total_tokens":%d}' % (tokens, tokens)
-    return _EMBEDDINGS % (rows, to_json(ask.model), b"" if sent.report is UsageForm.MISSING else told)
+    silent = {UsageForm.MISSING: b"", UsageForm.NULL: b',"usage":null'}
+    return _EMBEDDINGS % (rows, to_json(ask.model), silent.get(sent.report, told))
 
 
 def _chat_usage(usage: Usage, report: UsageForm) -> bytes:
