@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightmill.kernel.domain.lifecycle import Lane
-from nightmill.kernel.domain.pipeline import canonical_json
+from nightmill.kernel.domain.pipeline import Pipeline, canonical_json
 from nightmill.kernel.domain.pricing import Tokens, cost_nano_usd, price_at
 from nightmill.kernel.domain.prompt import parse_prompt
 from nightmill.planner.estimate import REPAIR_TOKENS, PlanTotals, estimate, usable_pools
 from nightmill.planner.meter import Measure, Meter
 from nightmill.planner.tokens import count_tokens
-from unit.planner.makers import NOW_MS, make_config, make_pipeline
+from unit.planner.makers import CONFIG, NOW_MS, make_config, make_pipeline
 
 POOLS = make_config().pools
 O200K = "o200k_base"
@@ -47,6 +47,35 @@ def test_a_row_on_an_estimated_pool_is_rounded_up() -> None:
     assert isinstance(measure, Measure)
     # factor 1.5, one message, no schema
     assert measure.input_tokens == math.ceil(of("My card is gone") * 1.5) + 4 + 3
+
+
+def embedding(**changes: Any) -> Pipeline:
+    fields = {"name": "embed", "input": {"id": "id", "fields": ["body"]}, "prompt": "{{ body }}"}
+    model = {"embedding": {"dimensions": 8}, "model": {"pools": ["mini"]}}
+    return Pipeline.model_validate({**fields, **model, **changes})
+
+
+def test_a_text_to_embed_is_counted_as_it_is() -> None:
+    """E7: no frame, no schema; and an empty one, which every provider refuses, is a bad row."""
+    meter = Meter(embedding(), [POOLS["mini"]], count_tokens)
+    measure, empty = meter.measure([{"body": "My card is gone"}, {"body": " "}])
+    assert isinstance(measure, Measure)
+    assert measure.input_tokens == of("My card is gone")
+    assert empty == "the text to embed is empty"
+
+
+@pytest.mark.parametrize(
+    ("items", "tokens", "calls"),
+    [(1, 10, 1), (100, 5_000, 1), (101, 5_000, 2), (1_000, 3_000_000, 10), (10, 3_000_000, 10)],
+)
+def test_many_items_are_few_calls(items: int, tokens: int, calls: int) -> None:
+    """P4: 100 inputs and 300,000 tokens a call; 10 slots at 2 s a call, and nothing is repaired."""
+    config = make_config(pools={"mini": {**CONFIG["pools"]["mini"], "embeddings": {}}})
+    plan = PlanTotals(items=items, refused_rows=0, input_tokens=tokens)
+    found = estimate(embedding(), plan, tenant="acme", config=config, now_ms=NOW_MS)
+    assert found.duration_s == max(calls * 2 / 10, calls * 60 / 600)
+    # 1 USD a million tokens
+    assert found.expected_cost_nano_usd == found.worst_cost_nano_usd == tokens * 1_000
 
 
 def test_over_several_pools_the_greatest_count_holds() -> None:
