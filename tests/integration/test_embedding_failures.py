@@ -26,12 +26,6 @@ FLOATS: dict[str, Any] = {**SERVER, "refuses": ("encoding_format",)}
 ALL = (OPENAI, SERVER, FLOATS)
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path, pipeline=EMBED)

@@ -26,19 +26,6 @@ DATASET = "default.embed"
 INPUTS = 32  #: of one call
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def simulator(provider: Simulator) -> Simulator:
-    provider.set_scenario({})
-    provider.reset()
-    return provider
-
-
 @pytest.fixture
 def line(simulator: Simulator, tmp_path: Path) -> Iterator[Line]:
     pool = {

@@ -21,6 +21,7 @@ from nightmill.provider_gateway.exchange import Reply, Response, Vectors
 from nightmill.provider_gateway.orders import Order, concluded_together
 from nightmill.provider_gateway.shares import usages
 from nightmill.provider_gateway.truncation import meaning, unless_cut
+from nightmill.provider_gateway.unreadable import with_body
 
 #: on servers that may cut a text without a word, a longer one goes alone, so that the usage tells
 _ALONE_TOKENS = 1_000
@@ -90,7 +91,7 @@ def _replies(call: Call, response: Response | Failure, now_ms: int) -> tuple[Seq
         spoken = {found.at_fault: Reply(failure=found.failure)}
         return [spoken.get(place) for place in range(len(call.orders))], found.at_fault is not None
     replies = _shared(call.orders, found)
-    return replies if many else [unless_cut(call, replies[0])], False
+    return replies if many else [unless_cut(call, with_body(replies[0], response))], False
 
 
 def _shared(orders: Sequence[Order], found: Vectors) -> list[Reply]:
