@@ -44,7 +44,7 @@ class Laptop:
             "call_deadline": "5s",
             **self.pool,
         }
-        price = {"input_usd_per_million": 0.15, "output_usd_per_million": 0.6}
+        price = {"input_usd_per_million": 0.15, "output_usd_per_million": 0.6, "batch_discount": 0.5}
         waits = {name: {"base": "0.1s", "cap": "1s"} for name in ("transient", "capacity", "account")}
         self.write_config("pools.yaml", {"pools": {"sim": pool}})
         self.write_config("prices.yaml", {"version": "1", "models": {"simulated": price}})
