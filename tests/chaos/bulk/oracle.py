@@ -112,7 +112,8 @@ def _paid_twice(books: Books) -> set[str]:
     used = {item.attempt_id for item in books.items}
     refused = {a.attempt_id for a in books.booked if a.state == "answered" and a.verdict not in ("", "accepted")}
     billed = Counter(charge.attempt_id for charge in books.charges if charge.billed)
-    surplus = [attempt for attempt, count in billed.items() if count > 1 or attempt not in used | refused]
+    needed = used | refused
+    surplus = [attempt for attempt, count in billed.items() if count > 1 or attempt not in needed]
     return {attempt.rpartition("-")[0] for attempt in surplus}
 
 
