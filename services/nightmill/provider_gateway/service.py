@@ -207,8 +207,7 @@ class ProviderGateway(Service):
         indexes = desk.book.enter(row)
         if row.shard is None:
             return
-        access = self._pools.get(row.shard.pool)
-        control = self._control(row.shard.attempts[0].batch_id)
+        access, control = self._pools.get(row.shard.pool), self._control(row.shard.attempts[0].batch_id)
         for index in indexes:
             yield Order(
                 shard=row.shard,
