@@ -25,6 +25,9 @@ NOT_SENT = {
     ("validator", "AttemptAnswered"): "stands in, inside a judgement, for an answer that could not be read",
 }
 
+#: topics whose viewers miss nothing that is not there any more
+HINTS = {"webhook-received": "a reason to look at a batch sooner; it is looked at in any case"}
+
 #: messages that the runtime makes for every service that it runs
 SENT_BY_RUNTIME = {"StallReported"}
 
@@ -155,4 +158,5 @@ def test_views_in_code_are_those_of_the_contract(room: str) -> None:
 
 def test_nobody_views_what_is_deleted() -> None:
     """A view is the whole of a topic: only a compacted one keeps it."""
-    assert [name for name, spec in SPECS.items() if spec.get("views") and spec["cleanup"] != "compact"] == []
+    viewed_and_deleted = {name for name, spec in SPECS.items() if spec.get("views") and spec["cleanup"] != "compact"}
+    assert viewed_and_deleted == set(HINTS)

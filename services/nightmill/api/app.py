@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
 
-from nightmill.api import data_routes, job_routes
+from nightmill.api import data_routes, job_routes, webhook_routes
 from nightmill.api.desk import Desk
 from nightmill.api.errors import register
 from nightmill.api.limits import BodyCap
@@ -13,7 +13,8 @@ from nightmill.api.token import check_token
 
 
 def create_app(desk: Desk, token: str) -> FastAPI:
-    """The application over `desk`; every path but /health and /openapi.json asks for `token`."""
+    """The application over `desk`; every path but /health, /openapi.json and those of webhooks asks for
+    `token`."""
     # no interactive pages: they load scripts from elsewhere
     app = FastAPI(
         title="Nightmill",
@@ -30,6 +31,7 @@ def create_app(desk: Desk, token: str) -> FastAPI:
     guarded = [Depends(check_token)]
     app.include_router(job_routes.router, dependencies=guarded)
     app.include_router(data_routes.router, dependencies=guarded)
+    app.include_router(webhook_routes.router)
 
     @app.get("/health")
     async def alive() -> dict[str, bool]:

@@ -13,6 +13,7 @@ from nightmill.api.explaining import Explainer
 from nightmill.api.ledger import Ledger
 from nightmill.api.mirror import Mirror
 from nightmill.api.results import ResultReader
+from nightmill.api.webhooks import Receiver
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import PipelineReader
@@ -29,6 +30,7 @@ class Desk:
     estimator: Estimator
     explainer: Explainer
     results: ResultReader
+    receiver: Receiver
     pipelines: PipelineReader
     results_dir: Path
     now_ms: Callable[[], int]
@@ -55,6 +57,7 @@ def open_desk(
         estimator=Estimator(blobs, config),
         explainer=Explainer(ledger, blobs),
         results=ResultReader(results_dir, blobs),
+        receiver=Receiver(config.pools, environment),
         pipelines=PipelineReader(blobs),
         results_dir=results_dir,
         now_ms=now_ms,

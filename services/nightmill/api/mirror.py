@@ -23,6 +23,7 @@ from nightmill.kernel.wire.messages import (
     JobSubmitted,
     PublicationRow,
     StallReported,
+    WebhookReceived,
 )
 from nightmill.kernel.wire.topics import ATTEMPT_JUDGED, ITEM_SETTLED, JOB_SUBMITTED
 from nightmill.kernel.wire.values import replace
@@ -89,6 +90,10 @@ class Mirror:
     def command(self, order: JobCommanded) -> None:
         """Write a command; returns when it is stored. Raises `LogUnavailable`."""
         self._on_thread(lambda: self._write(order))
+
+    def hint(self, notice: WebhookReceived) -> None:
+        """Write a provider's notice; returns when it is stored. Raises `LogUnavailable`."""
+        self._on_thread(lambda: self._write(notice))
 
     def probe(self) -> None:
         """Ask the broker for an answer now. Raises `LogUnavailable`."""

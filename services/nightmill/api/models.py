@@ -51,6 +51,12 @@ class Commanded(Answer):
     command_id: str
 
 
+class Noticed(Answer):
+    """A provider's notice that was signed by it."""
+
+    told: bool  #: False: it was told before, or is about nothing that concerns us
+
+
 class Counts(Answer):
     """Items by outcome; `reused` of all these were settled from an earlier call."""
 

@@ -26,6 +26,7 @@ from nightmill.kernel.wire.messages import (
     ProviderBatchRow,
     ShardDispatched,
     ShardStateRow,
+    WebhookReceived,
 )
 from nightmill.provider_gateway.book import Book
 from nightmill.provider_gateway.bulk.errands import Runner
@@ -85,7 +86,7 @@ class ProviderGateway(Service):
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         self._controls = views[BatchControlled]
-        self._office.attach(views[ProviderBatchRow])
+        self._office.attach(views[ProviderBatchRow], views[WebhookReceived])
 
     # -- partitions
 

@@ -27,6 +27,7 @@ from nightmill.kernel.wire.messages import (
     ShardAttempt,
     ShardDispatched,
     ShardStateRow,
+    WebhookReceived,
 )
 from nightmill.provider_gateway.adapters import EMBEDDERS, adapter_of
 from nightmill.provider_gateway.bulk.worker import ThreadRunner
@@ -284,7 +285,9 @@ class Stage:
                 request_s=60.0,
             ),
         )
-        self.gateway.attach_views({BatchControlled: self.controls, ProviderBatchRow: DictView({})})
+        self.gateway.attach_views(
+            {BatchControlled: self.controls, ProviderBatchRow: DictView({}), WebhookReceived: DictView({})}
+        )
         self.part = StagePartition(self.gateway, now_ms=self.now_ms)
         self._row_table().rows.update(self.rows)
         self.gateway.on_open(self.part)

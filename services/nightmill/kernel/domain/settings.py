@@ -73,6 +73,8 @@ class Pool(Frozen):
     prompt_cache: bool = True
     embeddings: EmbeddingLimits | None = None  #: its model makes vectors, not answers
     bulk: BulkLimits | None = None  #: the provider has a Batch API; without it the pool has no bulk lane
+    #: by which the provider signs its notices of ended batches; two while one is replaced by the other
+    webhook_secrets: tuple[KeySource, ...] = ()
 
     @model_validator(mode="after")
     def _settings_of_its_provider(self) -> "Pool":

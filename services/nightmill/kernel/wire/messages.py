@@ -1861,3 +1861,32 @@ class StallReported(Struct, frozen=True, kw_only=True, gc=False):
             until_ms=d["until_ms"],
             reported_at_ms=d["reported_at_ms"],
         )
+
+
+class WebhookReceived(Struct, frozen=True, kw_only=True, gc=False):
+    """A provider's signed notice that a batch of its has ended. A hint to look: nothing is believed of it."""
+
+    provider_batch_id: str  #: as the provider names it
+    pool: str
+    webhook_id: str  #: the provider's; the same in every delivery of one notice
+    event: str  #: such as batch.completed
+    received_at_ms: int
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider_batch_id": self.provider_batch_id,
+            "pool": self.pool,
+            "webhook_id": self.webhook_id,
+            "event": self.event,
+            "received_at_ms": self.received_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, d: Mapping[str, Any]) -> "WebhookReceived":
+        return cls(
+            provider_batch_id=d["provider_batch_id"],
+            pool=d["pool"],
+            webhook_id=d["webhook_id"],
+            event=d["event"],
+            received_at_ms=d["received_at_ms"],
+        )

@@ -157,6 +157,18 @@ LEASE_GRANTED = Topic(
     cleanup="compact",
     max_bytes=65536,
 )
+WEBHOOK_RECEIVED = Topic(
+    name="webhook-received",
+    message=m.WebhookReceived,
+    key="provider_batch_id",
+    partition_by="provider_batch_id",
+    producers=("api",),
+    consumers=(),
+    views=("provider_gateway",),
+    cleanup="delete",
+    retention_h=24,
+    max_bytes=65536,
+)
 STALL_REPORTED = Topic(
     name="stall-reported",
     message=m.StallReported,
@@ -184,6 +196,7 @@ CHANNELS: tuple[Topic, ...] = (
     JOB_COMPLETED,
     LEASE_REQUESTED,
     LEASE_GRANTED,
+    WEBHOOK_RECEIVED,
     STALL_REPORTED,
 )
 

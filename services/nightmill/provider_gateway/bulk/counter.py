@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.runtime.service import Stall, View
-from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow
+from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow, WebhookReceived
 from nightmill.provider_gateway.bulk.limits import Enqueued
 from nightmill.provider_gateway.bulk.outcomes import Effect, withdraw
 from nightmill.provider_gateway.bulk.queue import BulkQueue
@@ -62,6 +62,16 @@ class Counter:
         for queue in self.queues.values():
             gone = queue.called_off(controls, now_ms)
             self.desk.ready.extend(not_sent(order, now_ms=now_ms) for order in gone)
+
+    def heed(self, hints: View[WebhookReceived], now_ms: int) -> None:
+        """Look now at batches of which their provider says that they have ended; that it is so, only the look shows."""
+        for submission in self.submissions.values():
+            batch_id = submission.row.provider_batch_id
+            if submission.state is not ProviderBatchState.SUBMITTED or batch_id is None or submission.busy:
+                continue
+            hint = hints.get(batch_id)
+            if hint is not None and hint.received_at_ms > submission.heeded_ms:
+                submission.heeded_ms, submission.due_at_ms = hint.received_at_ms, now_ms
 
     def stalls(self) -> Iterator[Stall]:
         for submission in self.submissions.values():

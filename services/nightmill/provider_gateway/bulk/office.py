@@ -11,7 +11,7 @@ from itertools import islice
 
 from nightmill.kernel.domain.lifecycle import ProviderBatchEvent, ProviderBatchState
 from nightmill.kernel.runtime.service import Decision, Delete, Partition, Stall, View
-from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow
+from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow, WebhookReceived
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.counter import Counter, enqueued_tokens
 from nightmill.provider_gateway.bulk.limits import Size, room
@@ -67,6 +67,7 @@ class Office:
     ) -> None:
         self._runner, self._instance, self._pools, self._partitions = runner, instance, pools, partitions
         self._everyones: View[ProviderBatchRow] | None = None
+        self._hints: View[WebhookReceived] | None = None
         self._timing = timing or Timing()
         self._outcomes = Outcomes(self._timing)
         self._counters: dict[int, Counter] = {}
@@ -81,9 +82,9 @@ class Office:
         access = self._pools.get(pool)
         return access is not None and access.dialect is not None and pool in self._standings
 
-    def attach(self, everyones: View[ProviderBatchRow]) -> None:
-        """See submissions of other processes, too: they count for the same limits."""
-        self._everyones = everyones
+    def attach(self, everyones: View[ProviderBatchRow], hints: View[WebhookReceived]) -> None:
+        """See submissions of other processes, which count for the same limits, and what providers told of batches."""
+        self._everyones, self._hints = everyones, hints
 
     # -- partitions
 
@@ -126,6 +127,8 @@ class Office:
         if now_ms - counter.looked_ms >= _LOOK_EVERY_MS:
             counter.looked_ms = now_ms
             counter.call_off(controls, now_ms)
+            if self._hints is not None:
+                counter.heed(self._hints, now_ms)
         self._advance(counter, now_ms)
         for queue in counter.queues.values():
             self._build(counter, queue, now_ms)

@@ -30,6 +30,7 @@ class Submission:
     absent: bool = False  #: a look for it found nothing
     fenced: bool = False  #: the input file is gone: no create of it can be carried out any more
     tries: int = 0  #: failures of the present step in a row
+    heeded_ms: int = 0  #: when the last notice of the provider came that made us look
     looks: int = 0  #: at a batch that has not ended
     uncommitted: bool = False
     busy: bool = False  #: an errand is under way
