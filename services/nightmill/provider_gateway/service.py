@@ -125,7 +125,7 @@ class ProviderGateway(Service):
         if not message.attempts:
             return NOTHING
         for batch_id in {attempt.batch_id for attempt in message.attempts}:
-            if self._control(batch_id) is None:
+            if self._view().get(batch_id) is None:
                 return Wait(f"batch-controlled of {batch_id} is not in view yet")
         row = ShardStateRow(
             shard_id=message.shard_id,
@@ -187,8 +187,7 @@ class ProviderGateway(Service):
 
     def stalls(self) -> Sequence[Stall]:
         refused = [Stall(subject=f"pool {pool}", pool=pool, reason=why) for pool, why in self._refused.items()]
-        full = self._undelivered.problem
-        outbox = [] if full is None else [Stall(subject="outbox", reason=full)]
+        outbox = [Stall(subject="outbox", reason=full)] if (full := self._undelivered.problem) is not None else []
         return [*self._calling.stalls(), *self._office.stalls(), *refused, *outbox]
 
     def busy(self) -> bool:
@@ -208,7 +207,7 @@ class ProviderGateway(Service):
         indexes = desk.book.enter(row)
         if row.shard is None:
             return
-        access, control = self._pools.get(row.shard.pool), self._control(row.shard.attempts[0].batch_id)
+        access, control = self._pools.get(row.shard.pool), self._view().get(row.shard.attempts[0].batch_id)
         for index in indexes:
             yield Order(
                 shard=row.shard,
@@ -291,9 +290,6 @@ class ProviderGateway(Service):
         stop = max(0, part.now_ms - _KEEP_DONE_MS).to_bytes(8, "big")
         old = islice(part.table(ShardStateRow).index("ended", stop=stop), _SWEEP_ROWS)
         return [Delete(row=ShardStateRow, key=row.shard_id) for row in old]
-
-    def _control(self, batch_id: str) -> BatchControlled | None:
-        return self._view().get(batch_id)
 
     def _view(self) -> View[BatchControlled]:
         if self._controls is None:
