@@ -5,15 +5,17 @@ with what the provider says the file has. Nothing but lines that are being read 
 files.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 from nightmill.kernel.wire.messages import AttemptAnswered
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.answers import answer, lost
 from nightmill.provider_gateway.bulk.requests import dialect_of, to_pool
-from nightmill.provider_gateway.bulk.results import line_at, sort_lines
+from nightmill.provider_gateway.bulk.results import sort_lines
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import Signal, failure
@@ -63,6 +65,12 @@ def read(errand: e.Read, put_blob: Callable[[bytes], str]) -> e.Answers:
                 answered = answer(order, line, errand.row, errand.access.adapter)
             answers.append(offloaded(answered, put_blob))
     return tuple(answers)
+
+
+def line_at(file: BinaryIO, place: tuple[int, int, int]) -> bytes:
+    """The line at a place of its file. Lines are in any order: what a buffer reads ahead is seldom the next one."""
+    _, offset, length = place
+    return os.pread(file.fileno(), length, offset)
 
 
 def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Outcome | None:

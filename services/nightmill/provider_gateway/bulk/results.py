@@ -5,7 +5,6 @@ hold U+2028 or a carriage return, and providers write CRLF, blank lines, a byte 
 first valid line of a request counts; further ones, and lines of nobody, are set aside and counted.
 """
 
-import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,12 +101,6 @@ def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         text = raw.rstrip(b"\r\n")
         if text.strip():
             yield start, text
-
-
-def line_at(file: BinaryIO, place: tuple[int, int, int]) -> bytes:
-    """The line at a place of its file. Lines are in any order: what a buffer reads ahead is seldom the next one."""
-    _, offset, length = place
-    return os.pread(file.fileno(), length, offset)
 
 
 def _skip(file: BinaryIO) -> int:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightmill.provider_gateway.adapters.openai_batches import OpenAiBatches
-from nightmill.provider_gateway.bulk.results import MOST_LINE_BYTES, Sorting, line_at, sort_lines
+from nightmill.provider_gateway.bulk.fetching import line_at
+from nightmill.provider_gateway.bulk.results import MOST_LINE_BYTES, Sorting, sort_lines
 
 READ = OpenAiBatches().read
 
