@@ -84,7 +84,7 @@ class TestAccess:
         assert set(paths) == {
             "/health", "/v1/inputs", "/v1/jobs", "/v1/estimate", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/cost",
             "/v1/jobs/{job_id}/{command}", "/v1/datasets/{dataset_id}/versions", "/v1/results", "/v1/explain",
-            "/v1/sql", "/v1/health",
+            "/v1/sql", "/v1/health", "/v1/webhooks/{pool}",
         }  # fmt: skip
 
     @pytest.mark.parametrize("chunked", [True, False])
