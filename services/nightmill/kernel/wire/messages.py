@@ -1318,6 +1318,50 @@ class JobCompleted(Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
+class LaneChoiceRow(Struct, frozen=True, kw_only=True, gc=False):
+    """Which lane a batch takes in one partition of the dispatcher, where its deadline decides; never back from realtime to bulk."""
+
+    choice_id: str  #: batch_id/partition
+    batch_id: str
+    partition: int  #: the dispatcher's own
+    lane: lifecycle.Lane  #: of what is dispatched from now on
+    reason: str  #: why the first lane was chosen, with the pools
+    chosen_at_ms: int
+    moved_at_ms: int | None = None  #: bulk until then: what was not submitted went back
+    moved_reason: str | None = None
+    recalled_at_ms: int | None = None  #: submissions of this batch alone are cancelled, and what they did not do is called in realtime
+    recalled_reason: str | None = None
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "choice_id": self.choice_id,
+            "batch_id": self.batch_id,
+            "partition": self.partition,
+            "lane": self.lane,
+            "reason": self.reason,
+            "chosen_at_ms": self.chosen_at_ms,
+            "moved_at_ms": self.moved_at_ms,
+            "moved_reason": self.moved_reason,
+            "recalled_at_ms": self.recalled_at_ms,
+            "recalled_reason": self.recalled_reason,
+        }
+
+    @classmethod
+    def from_avro(cls, d: Mapping[str, Any]) -> "LaneChoiceRow":
+        return cls(
+            choice_id=d["choice_id"],
+            batch_id=d["batch_id"],
+            partition=d["partition"],
+            lane=lifecycle.Lane(d["lane"]),
+            reason=d["reason"],
+            chosen_at_ms=d["chosen_at_ms"],
+            moved_at_ms=d["moved_at_ms"],
+            moved_reason=d["moved_reason"],
+            recalled_at_ms=d["recalled_at_ms"],
+            recalled_reason=d["recalled_reason"],
+        )
+
+
 class LeaseAmounts(Struct, frozen=True, kw_only=True, gc=False):
     """Amounts by dimension of a pool."""
 

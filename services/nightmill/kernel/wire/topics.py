@@ -225,6 +225,15 @@ DISPATCHER_ITEM_STATE = Table(
     owner="dispatcher",
     max_bytes=1048576,
 )
+DISPATCHER_LANE_CHOICE = Table(
+    name="dispatcher-lane-choice",
+    message=m.LaneChoiceRow,
+    key="choice_id",
+    partition_by="partition",
+    owner="dispatcher",
+    views=("provider_gateway", "api"),
+    max_bytes=65536,
+)
 PROVIDER_GATEWAY_SHARD_STATE = Table(
     name="provider-gateway-shard-state",
     message=m.ShardStateRow,
@@ -289,6 +298,7 @@ TABLES: tuple[Table, ...] = (
     PLANNER_BATCH_PLAN,
     PLANNER_BLOCK_PLAN,
     DISPATCHER_ITEM_STATE,
+    DISPATCHER_LANE_CHOICE,
     PROVIDER_GATEWAY_SHARD_STATE,
     PROVIDER_GATEWAY_PROVIDER_BATCH,
     PUBLISHER_PUBLICATION_STATE,
