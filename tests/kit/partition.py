@@ -36,6 +36,7 @@ class StagePartition:
 
     service: Service
     number: int = 0
+    partitions: int = 1
     now_ms: int = 1_796_000_000_000
     sent: list[Any] = field(default_factory=list)
     sent_now: list[Any] = field(default_factory=list)

@@ -19,8 +19,9 @@ _NOTE_EVERY_MS = 60_000
 class OwnedPartition:
     """One owned partition number: its store, its held records. Satisfies `Partition`."""
 
-    def __init__(self, number: int, store: StateStore, now_ms: int) -> None:
+    def __init__(self, number: int, store: StateStore, now_ms: int, partitions: int) -> None:
         self.number = number
+        self.partitions = partitions
         self.now_ms = now_ms
         self.store = store
         self.held: dict[str, deque[Record]] = {}  #: by topic; the first one waits
@@ -52,7 +53,7 @@ class Ownership:
         positions = {place: offset for place, offset in starts.items() if place.partition == number}
         store = StateStore(self._state_dir / str(number), self._tables, self._service.indexes)
         metrics.count("rows_restored", restore(self._log, store, self._tables, number, self._clock_s))
-        part = OwnedPartition(number, store, now_ms)
+        part = OwnedPartition(number, store, now_ms, self._log.partitions)
         self.parts[number] = part
         self.positions.update(positions)
         self.committed.update(positions)

@@ -100,6 +100,10 @@ class Partition(Protocol):
     def number(self) -> int: ...
 
     @property
+    def partitions(self) -> int:
+        """How many partitions every topic of the installation has."""
+
+    @property
     def now_ms(self) -> int:
         """Time of this step, epoch milliseconds; the same for all that happens in the step."""
 
