@@ -102,7 +102,11 @@ def test_the_frozen_form_is_read_as_it_was() -> None:
         ({"name": "a.b"}, "use 1-63 of a-z"),
         ({"checks": [{"enum": {}, "range": {}}]}, "checks: each entry has one rule, not"),
         ({"checks": [{}]}, "checks: each entry has one rule, not"),
-        ({"lane": "express"}, "lane"),
+        ({"lane": "express"}, "'express' is no lane; write realtime, bulk, by deadline, or {bulk: over 2h}"),
+        ({"lane": {"bulk": "2h"}}, "'2h' is no such time; write over 2h"),
+        ({"lane": {"bulk": "over tea"}}, "'tea' is no duration"),
+        ({"lane": {"bulk": "over 2h", "realtime": "else"}}, "is no lane; write realtime"),
+        ({"lane": {"bulk": "over 0s"}}, "greater than 0"),
         ({"model": {"pools": [], "max_output_tokens": 1}}, r"model\.pools"),
         ({"model": {"pools": ["a"], "max_output_tokens": 0}}, r"model\.max_output_tokens"),
         ({"input": {"id": "", "fields": ["a"]}}, r"input\.id"),
@@ -116,6 +120,25 @@ def test_the_frozen_form_is_read_as_it_was() -> None:
 def test_a_pipeline_that_can_not_be_is_refused_by_field(changes: dict[str, Any], place: str) -> None:
     with pytest.raises(ValidationError, match=place):
         pipeline(**changes)
+
+
+@pytest.mark.parametrize(
+    ("written", "over_s"),
+    [
+        ("realtime", None),
+        ("bulk", None),
+        ("by deadline", 86_400),
+        ({"bulk": "over 2h"}, 7_200),
+        ({"bulk": "over 90 m"}, 5_400),
+        ({"bulk": 60}, 60),
+    ],
+)
+def test_a_lane_is_frozen_as_it_was_written(written: object, over_s: float | None) -> None:
+    """P5, M5."""
+    one = pipeline(lane=written)
+    assert one.bulk_over_s == over_s
+    assert Pipeline.model_validate_json(one.canonical()) == one
+    assert versions(one) == versions(pipeline())  # the lane does not change what is asked
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=6))

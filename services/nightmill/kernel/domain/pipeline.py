@@ -48,7 +48,20 @@ def duration_s(text: Any) -> Any:
 #: seconds; at most some thirty years, so that a time they lead to is still a time
 Duration = Annotated[float, BeforeValidator(duration_s), Field(gt=0, le=10**9, allow_inf_nan=False)]
 
+#: a provider has a day for a batch
+PROVIDERS_DAY_S = 86_400.0
+BY_DEADLINE: Literal["by deadline"] = "by deadline"
 _MAX_DEPTH = 128
+
+
+def _over(text: Any) -> Any:
+    """Seconds of `over 2h`; a number is taken as seconds. Raises ValueError."""
+    if isinstance(text, str):
+        word, _, rest = text.strip().partition(" ")
+        if word != "over":
+            raise ValueError(f"{text!r} is no such time; write over 2h")
+        return duration_s(rest)
+    return duration_s(text)
 
 
 def _json_only(value: dict[str, Any]) -> dict[str, Any]:
@@ -139,6 +152,25 @@ class Publish(Frozen):
     columns: tuple[str, ...] = ()  #: input columns to carry over
 
 
+class BulkOver(Frozen):
+    """Bulk while more than so long is left until the deadline, else realtime; also where there is no deadline."""
+
+    bulk: Annotated[float, BeforeValidator(_over), Field(gt=0, le=10**9, allow_inf_nan=False)]  #: seconds
+
+
+def _lane(text: Any) -> Any:
+    """One message for all forms of `lane`. Raises ValueError."""
+    if isinstance(text, Lane | BulkOver) or text in (*Lane, BY_DEADLINE):
+        return text
+    if isinstance(text, dict) and text.keys() == {"bulk"}:
+        return BulkOver.model_validate(text)
+    raise ValueError(f"{text!r} is no lane; write realtime, bulk, by deadline, or {{bulk: over 2h}}")
+
+
+#: realtime or bulk whatever the deadline; or what the deadline allows, and then items may move to realtime
+LaneRule = Annotated[Lane | Literal["by deadline"] | BulkOver, BeforeValidator(_lane)]
+
+
 class Limits(Frozen):
     """What a job may spend."""
 
@@ -157,7 +189,7 @@ class Pipeline(Frozen):
     embedding: Embedding | None = None
     checks: tuple[JsonObject, ...] = ()
     model: ModelPolicy
-    lane: Lane = Lane.REALTIME
+    lane: LaneRule = Lane.REALTIME
     repair: RepairSpec = RepairSpec()
     gates: Gates = Gates()
     publish: Publish = Publish()
@@ -206,6 +238,13 @@ class Pipeline(Frozen):
     def canonical(self) -> bytes:
         """The frozen form: JSON with sorted keys; its sha256 is the pipeline digest."""
         return canonical_json(self.model_dump(mode="json"))
+
+    @property
+    def bulk_over_s(self) -> float | None:
+        """Bulk while more is left until the deadline than this; None: the lane is fixed."""
+        if isinstance(self.lane, BulkOver):
+            return self.lane.bulk
+        return PROVIDERS_DAY_S if self.lane == BY_DEADLINE else None
 
     @property
     def prompt_version(self) -> str:
