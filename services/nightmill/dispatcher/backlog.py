@@ -13,7 +13,7 @@ from itertools import islice
 from nightmill.dispatcher.rate import AnswerRate
 from nightmill.kernel.domain.lifecycle import ItemState, Lane
 from nightmill.kernel.runtime.service import Index, TableReader
-from nightmill.kernel.wire.messages import ItemStateRow
+from nightmill.kernel.wire.messages import ItemStateRow, LaneChoiceRow
 
 NEVER_MS = 2**62
 
@@ -77,13 +77,18 @@ def _ended_key(row: ItemStateRow) -> bytes | None:
     return None if row.ended_at_ms is None else _TIME.pack(row.ended_at_ms)
 
 
+def _chosen_key(row: LaneChoiceRow) -> bytes:
+    return _TIME.pack(row.chosen_at_ms)
+
+
 INDEXES = (
     Index(name="ready", row=ItemStateRow, key=_ready_key),
     Index(name="due", row=ItemStateRow, key=_due_key),
     Index(name="shard", row=ItemStateRow, key=_shard_key),
     Index(name="shared", row=ItemStateRow, key=shared_key),
-    # grows with the past, and is looked at once a minute
+    # these grow with the past, and are looked at once a minute
     Index(name="ended", row=ItemStateRow, key=_ended_key, in_memory=False),
+    Index(name="lane_chosen", row=LaneChoiceRow, key=_chosen_key, in_memory=False),
 )
 
 
@@ -99,10 +104,20 @@ class Backlog:
     def __init__(self, items: TableReader[ItemStateRow]) -> None:
         #: how fast each pool answers
         self.rate = AnswerRate()
-        #: ready items by the batch that leads them
-        self.ready: Counter[str] = Counter(row.waiters[0].batch_id for row in items.index("ready"))
+        #: ready items, and those that are unanswered in the bulk lane, by the batch that leads them
+        self.ready: Counter[str] = Counter()
+        self.in_bulk: Counter[str] = Counter()
+        #: input tokens of both
+        self.tokens: Counter[str] = Counter()
         #: unanswered items by pool and lane
-        self.outstanding: Counter[tuple[str, Lane]] = Counter(map(way_of, items.index("shard")))
+        self.outstanding: Counter[tuple[str, Lane]] = Counter()
+        for row in items.index("ready"):
+            self._count(row, 1)
+        for row in items.index("shard"):
+            self._count(row, 1)
+            self.outstanding[way_of(row)] += 1
+        #: lanes are looked at then
+        self.next_lanes_ms = 0
         #: (pool, batch) of every queue that may hold ready items, with the turn it was last taken from
         self.queues: dict[tuple[str, str], int] = dict.fromkeys(_queues(items), 0)
         #: the last tick took as many rows as it may
@@ -123,16 +138,36 @@ class Backlog:
             self.outstanding[way] -= 1
             if way[1] is Lane.REALTIME:
                 self.rate.answered(way[0])
-        if before is not None and _is_ready(before):
-            self.ready[before.waiters[0].batch_id] -= 1
-        if _is_ready(after):
-            self.ready[after.waiters[0].batch_id] += 1
+        if before is not None:
+            self._count(before, -1)
+        self._count(after, 1)
         if after.state is ItemState.DISPATCHED:
             self.outstanding[way_of(after)] += 1
         elif _is_ready(after):
             self.queues.setdefault((after.pool or "", after.waiters[0].batch_id), 0)
         if after.due_at_ms is not None and after.due_at_ms < self.next_due_ms:
             self.next_due_ms = after.due_at_ms
+
+    def _count(self, row: ItemStateRow, one: int) -> None:
+        if _is_ready(row):
+            count = self.ready
+        elif row.state is ItemState.DISPATCHED and row.lane is Lane.BULK:
+            count = self.in_bulk
+        else:
+            return
+        lead = row.waiters[0].batch_id if row.waiters else ""
+        count[lead] += one
+        self.tokens[lead] += one * row.input_tokens
+        if not count[lead]:
+            del count[lead]
+
+    def unanswered(self, batch_id: str) -> int:
+        """Items of a batch that real time would have to do, as far as they are known here."""
+        return self.ready[batch_id] + self.in_bulk[batch_id]
+
+    def batches(self) -> set[str]:
+        """Batches that have ready items, or items in the bulk lane."""
+        return {batch for _, batch in self.queues} | self.in_bulk.keys()
 
     def take(self, items: TableReader[ItemStateRow], queue: tuple[str, str], most: int) -> list[ItemStateRow]:
         """The first ready rows of a queue. One that gave all it had is forgotten until a row is put into it."""

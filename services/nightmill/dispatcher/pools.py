@@ -5,6 +5,7 @@ Sensitivity and the tenant's own pools are checked here, before a byte leaves, a
 
 from nightmill.dispatcher.packing import ShardSize
 from nightmill.kernel.domain.failures import Billed, FailureClass
+from nightmill.kernel.domain.lanes import pools_for
 from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config, Pool, PoolLimits, Tenant
@@ -32,29 +33,25 @@ _MOST_OUTSTANDING = 20_000  #: so that cancel and order stay in force
 _MOST_WORTH = 500  #: less than a tick may take
 
 
-def lane_of(config: Config, pipeline: Pipeline, pool: str) -> Lane:
-    """How the pipeline's items reach a pool."""
+def lane_of(config: Config, pool: str, lane: Lane) -> Lane:
+    """How items of a batch in `lane` reach a pool."""
     known = config.pools.get(pool)
     has_bulk = known is not None and known.bulk is not None
-    return Lane.BULK if pipeline.lane is Lane.BULK and has_bulk else Lane.REALTIME
+    return lane if has_bulk else Lane.REALTIME
 
 
-def allowed_pools(config: Config, pipeline: Pipeline, tenant: str) -> tuple[str, ...]:
-    """The pipeline's pools, in its order, that exist and may see its documents on behalf of the tenant.
+def allowed_pools(config: Config, pipeline: Pipeline, tenant: str, lane: Lane) -> tuple[str, ...]:
+    """The pools that exist and may see the pipeline's documents on behalf of the tenant, best first for `lane`.
 
-    Of a bulk pipeline those without a bulk lane are left out: they would cost twice as much.
+    In the bulk lane those without one are left out: they would cost twice as much. Where the deadline decides the lane
+    they come last, for what no other pool's context holds.
     """
     rights = config.tenants.get(tenant) or Tenant()
-    if not rights.sensitivity.allows(pipeline.sensitivity):
-        return ()
-    return tuple(
-        name
-        for name in pipeline.model.pools
-        if name in config.pools
-        and config.pools[name].sensitivity.allows(pipeline.sensitivity)
-        and (rights.pools is None or name in rights.pools)
-        and (pipeline.lane is not Lane.BULK or config.pools[name].bulk is not None)
-    )
+    found = pools_for(pipeline, lane, config.pools, rights).usable
+    if lane is Lane.REALTIME or pipeline.bulk_over_s is None:
+        return found
+    others = pools_for(pipeline, Lane.REALTIME, config.pools, rights).usable
+    return (*found, *(name for name in others if name not in found))
 
 
 def choose_pool(config: Config, allowed: tuple[str, ...], tokens: int) -> str | None:
@@ -75,13 +72,15 @@ def repair_tokens(chars: int) -> int:
     return chars // _CHARS_PER_TOKEN + 1 + _REPAIR_WORDING_TOKENS
 
 
-def forbidden(pipeline: Pipeline, tenant: str) -> Failure:
-    """No pool may see the item's documents."""
+def forbidden(config: Config, pipeline: Pipeline, tenant: str, lane: Lane) -> Failure:
+    """No pool may see the item's documents in the lane."""
+    found = pools_for(pipeline, lane, config.pools, config.tenants.get(tenant) or Tenant())
+    reasons = "; ".join(f"{name}: {why}" for name, why in found.left_out)
     return _refusal(
         FailureClass.POLICY,
         "pool_forbidden",
-        f"none of the pools {', '.join(pipeline.model.pools)} is configured and allowed for tenant {tenant} and "
-        f"{pipeline.sensitivity} documents; name another pool in model.pools, or change pools.yaml or tenants.yaml",
+        f"no pool may take {pipeline.sensitivity} documents of tenant {tenant} ({reasons}); name another pool in "
+        "model.pools, or change pools.yaml or tenants.yaml",
     )
 
 

@@ -39,3 +39,7 @@ class AnswerRate:
         """What may be under way: the configured limit, or three seconds of the rate that was seen, if that is more."""
         seen = max((window[pool] for window in self._before), default=0)
         return max(configured, min(_AHEAD_S * seen, _MOST_OUTSTANDING))
+
+    def mean_per_s(self, pool: str) -> float:
+        """Over the last windows; 0 if nothing came."""
+        return sum(window[pool] for window in self._before) / len(self._before) if self._before else 0.0

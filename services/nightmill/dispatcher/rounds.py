@@ -5,12 +5,13 @@ and a batch, so that a held batch or a full pool costs one look at its queue's n
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from itertools import islice
 
 from nightmill.dispatcher import fence, outcome
 from nightmill.dispatcher.backlog import Backlog, shard_rows, shared_key, time_key, way_of
 from nightmill.dispatcher.judge import buried
+from nightmill.dispatcher.lanes import Router
 from nightmill.dispatcher.packing import Candidate, Queue, in_order, mint, pack, queue_of
 from nightmill.dispatcher.pools import (
     BULK_DEADLINE_S,
@@ -24,22 +25,18 @@ from nightmill.dispatcher.watchdog import ALARM_AT, input_tokens, overdue_at_ms,
 from nightmill.kernel.domain.lifecycle import ControlState, ItemEvent, ItemOutcome, ItemState, Lane, advance_item
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.observe import metrics
-from nightmill.kernel.runtime.service import Decision, Delete, TableReader
+from nightmill.kernel.runtime.service import Decision, Delete, Partition, TableReader
 from nightmill.kernel.wire.channel import Message
-from nightmill.kernel.wire.messages import Failure, ItemStateRow
+from nightmill.kernel.wire.messages import Failure, ItemStateRow, LaneChoiceRow
 from nightmill.kernel.wire.values import replace
 
 log = logging.getLogger(__name__)
 
 Items = TableReader[ItemStateRow]
 
-#: Pool for items of a pipeline digest, a dataset and so many tokens, or why there is none.
-Place = Callable[[str, str, int], str | Failure]
-
-#: Lane for items of a pipeline digest in a pool.
-LaneOf = Callable[[str, str], Lane]
-
 KEPT_MS = 7 * 24 * 3600 * 1000  #: how long an ended item answers equal plans
+
+_LANES_KEPT_MS = 30 * 24 * 3600 * 1000  #: how long `explain` can say why a batch took its lane
 
 _MOST_ITEMS = 1_000  #: rows a tick takes in all
 _MOST_WOKEN = 400
@@ -68,31 +65,31 @@ class _Changes:
 class Rounds:
     """The tick's work over one partition at a time; keeps nothing between ticks but the `Backlog` it is given."""
 
-    def __init__(self, *, config: Config, control_of: fence.ControlOf, place: Place, lane_of: LaneOf) -> None:
+    def __init__(self, *, config: Config, control_of: fence.ControlOf, router: Router) -> None:
         self._control_of = control_of
-        self._place = place
-        self._lane_of = lane_of
+        self._router = router
         self._limits = {name: most_in_realtime(pool) for name, pool in config.pools.items()}
         self._bulk_limits = {name: most_in_bulk(pool) for name, pool in config.pools.items()}
         self._sizes = {(name, lane): shard_size(pool, lane) for name, pool in config.pools.items() for lane in Lane}
         self._deadlines_s = {name: pool.call_deadline for name, pool in config.pools.items()}
 
-    def tick(self, backlog: Backlog, items: Items, now_ms: int) -> Decision:
+    def tick(self, backlog: Backlog, part: Partition) -> Decision:
         """At most about a thousand rows' worth of decisions."""
-        changes = _Changes()
+        changes, items, now_ms = _Changes(), part.table(ItemStateRow), part.now_ms
         backlog.rate.turn(now_ms)
+        lanes = self._router.look(backlog, self._control_of, part)
         if backlog.next_due_ms <= now_ms:
             self._wake(backlog, items, changes, now_ms)
         if backlog.queues:
-            self._serve_queues(backlog, items, changes, now_ms)
+            self._serve_queues(backlog, part, changes)
         if backlog.next_expiry_ms <= now_ms:
-            _expire(backlog, items, changes, now_ms)
+            _expire(backlog, part, changes)
         # last, for a queue that was emptied above may have got rows since, which only the next tick finds in the index
         for before, after in changes.moves.values():
             backlog.moved(before, after)
         backlog.has_more = changes.room < SHARD_ITEMS
         rows = [after for _, after in changes.moves.values()]
-        return Decision(put=rows, send=changes.send, delete=changes.delete)
+        return Decision(put=[*rows, *lanes], send=changes.send, delete=changes.delete)
 
     # times
 
@@ -137,8 +134,9 @@ class Rounds:
 
     # queues
 
-    def _serve_queues(self, backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
+    def _serve_queues(self, backlog: Backlog, part: Partition, changes: _Changes) -> None:
         running: dict[tuple[str, Lane], list[Queue]] = {}
+        lanes: dict[str, Lane] = {}
         dissolved: list[tuple[str, str]] = []
         blocked = False
         for (pool, batch_id), served in backlog.queues.items():
@@ -146,28 +144,31 @@ class Rounds:
             if pool not in self._limits or (control and control.state is ControlState.CANCELLED):
                 dissolved.append((pool, batch_id))
             elif control and control.state is ControlState.RUNNING:
-                way = (pool, self._lane_of(control.pipeline_digest, pool))
+                lane = lanes[batch_id] = self._router.lane(
+                    control.pipeline_digest, batch_id, control.deadline_at_ms, part
+                )
+                way = (pool, self._router.lane_to(pool, lane))
                 running.setdefault(way, []).append(queue_of(control, served))
             else:
                 blocked = True
         for queue in dissolved:
-            for row in backlog.take(items, queue, _MOST_SWEPT // len(dissolved) + 1):
-                self._reseat(row, changes, now_ms)
+            for row in backlog.take(part.table(ItemStateRow), queue, _MOST_SWEPT // len(dissolved) + 1):
+                self._reseat(row, changes, part)
         for way, queues in running.items():
-            self._dispatch(way, queues, backlog, items, changes, now_ms)
-        if blocked and backlog.next_walk_ms <= now_ms:
-            self._walk_shared(backlog, items, changes, now_ms)
+            self._dispatch(way, queues, lanes, backlog, part, changes)
+        if blocked and backlog.next_walk_ms <= part.now_ms:
+            self._walk_shared(backlog, part, changes)
 
     def _dispatch(
         self,
         way: tuple[str, Lane],
         queues: list[Queue],
+        lanes: Mapping[str, Lane],
         backlog: Backlog,
-        items: Items,
+        part: Partition,
         changes: _Changes,
-        now_ms: int,
     ) -> None:
-        pool, lane = way
+        (pool, lane), now_ms = way, part.now_ms
         if lane is Lane.BULK:
             limit = self._bulk_limits[pool]
         else:
@@ -180,10 +181,10 @@ class Rounds:
         for queue, equals in in_order(queues):
             if room <= 0:
                 break
-            rows = backlog.take(items, (pool, queue.batch_id), -(-room // equals))
+            rows = backlog.take(part.table(ItemStateRow), (pool, queue.batch_id), -(-room // equals))
             room -= len(rows)
             for row in rows:
-                candidate = self._candidate(row, changes, now_ms)
+                candidate = self._candidate(row, lanes[queue.batch_id], changes, part)
                 if candidate is not None:
                     candidates.append(candidate)
         overdue_ms = overdue_at_ms(self._deadline_s(pool, lane), 0, now_ms)
@@ -204,38 +205,42 @@ class Rounds:
                 },
             )
 
-    def _candidate(self, row: ItemStateRow, changes: _Changes, now_ms: int) -> Candidate | None:
+    def _candidate(self, row: ItemStateRow, lane: Lane, changes: _Changes, part: Partition) -> Candidate | None:
         """The row as it may be dispatched now; one that may not be is put where it belongs."""
         waiters = fence.rank(row.waiters, self._control_of)
         if waiters and fence.may_start(waiters[0], self._control_of):
             tokens = input_tokens(row)
-            if self._place(row.pipeline_digest, row.dataset_id, tokens + row.max_output_tokens) == row.pool:
+            placed = self._router.place(row.pipeline_digest, row.dataset_id, tokens + row.max_output_tokens, lane)
+            if placed == row.pool:
                 payer = fence.payer_of(waiters, row.payer, self._control_of)
                 return Candidate(row=row, waiters=waiters, payer=payer, input_tokens=tokens)
-        self._reseat(row, changes, now_ms)
+        self._reseat(row, changes, part)
         return None
 
-    def _reseat(self, row: ItemStateRow, changes: _Changes, now_ms: int) -> None:
+    def _reseat(self, row: ItemStateRow, changes: _Changes, part: Partition) -> None:
         """Puts a ready row into the queue of its first live waiter and present pool, or ends it."""
         waiters = fence.rank(row.waiters, self._control_of)
         if not waiters:
-            changes.put(row, outcome.cancel(row, totals=row.totals, now_ms=now_ms))
+            changes.put(row, outcome.cancel(row, totals=row.totals, now_ms=part.now_ms))
             return
-        placed = self._place(row.pipeline_digest, row.dataset_id, input_tokens(row) + row.max_output_tokens)
+        control = self._control_of(waiters[0].batch_id)
+        said = control or row
+        lane = self._router.lane(said.pipeline_digest, waiters[0].batch_id, said.deadline_at_ms, part)
+        tokens = input_tokens(row) + row.max_output_tokens
+        placed = self._router.place(row.pipeline_digest, row.dataset_id, tokens, lane)
         if isinstance(placed, Failure):
             change = outcome.conclude(
                 row,
                 buried(placed),
                 waiters=waiters,
                 totals=row.totals,
-                now_ms=now_ms,
+                now_ms=part.now_ms,
                 control_of=self._control_of,
             )
             changes.put(row, change.row)
             changes.send.extend(change.settled)
             metrics.count("items_settled", len(change.settled), outcome=ItemOutcome.DEAD_LETTER.value)
             return
-        control = self._control_of(waiters[0].batch_id)
         seated = replace(
             row,
             waiters=waiters,
@@ -245,22 +250,27 @@ class Rounds:
         )
         changes.put(row, seated)
 
-    def _walk_shared(self, backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
+    def _walk_shared(self, backlog: Backlog, part: Partition, changes: _Changes) -> None:
         """Items that a held batch leads, while a running one waits for them too, move to the running one's queue."""
-        rows = list(islice(items.index("shared", start=backlog.shared_from), _MOST_SWEPT))
+        rows = list(islice(part.table(ItemStateRow).index("shared", start=backlog.shared_from), _MOST_SWEPT))
         for row in rows:
             if row.item_key in changes.moves or fence.may_start(row.waiters[0], self._control_of):
                 continue
             if any(fence.may_start(waiter, self._control_of) for waiter in row.waiters):
-                self._reseat(row, changes, now_ms)
+                self._reseat(row, changes, part)
         if len(rows) < _MOST_SWEPT:
-            backlog.shared_from, backlog.next_walk_ms = b"", now_ms + _WALK_EVERY_MS
+            backlog.shared_from, backlog.next_walk_ms = b"", part.now_ms + _WALK_EVERY_MS
         else:
             backlog.shared_from = (shared_key(rows[-1]) or b"") + b"\0"
 
 
-def _expire(backlog: Backlog, items: Items, changes: _Changes, now_ms: int) -> None:
-    gone = list(islice(items.index("ended", stop=time_key(max(0, now_ms - KEPT_MS))), _MOST_SWEPT))
+def _expire(backlog: Backlog, part: Partition, changes: _Changes) -> None:
+    now_ms = part.now_ms
+    gone = list(islice(part.table(ItemStateRow).index("ended", stop=time_key(max(0, now_ms - KEPT_MS))), _MOST_SWEPT))
     changes.delete.extend(Delete(row=ItemStateRow, key=row.item_key) for row in gone)
     if len(gone) < _MOST_SWEPT:
         backlog.next_expiry_ms = now_ms + _EXPIRY_EVERY_MS
+    old = islice(
+        part.table(LaneChoiceRow).index("lane_chosen", stop=time_key(max(0, now_ms - _LANES_KEPT_MS))), _MOST_SWEPT
+    )
+    changes.delete.extend(Delete(row=LaneChoiceRow, key=row.choice_id) for row in old)

@@ -6,7 +6,6 @@ work that cannot be done now is a row with a time or in a queue, and a tick find
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -26,10 +25,11 @@ from nightmill.dispatcher.judge import (
     judge,
     late,
 )
+from nightmill.dispatcher.lanes import Router
 from nightmill.dispatcher.outcome import Change
 from nightmill.dispatcher.quarantine import plan_of
 from nightmill.dispatcher.rounds import Rounds
-from nightmill.kernel.domain.lifecycle import ControlState, ItemState, Lane, VerdictKind
+from nightmill.kernel.domain.lifecycle import ControlState, ItemState, VerdictKind
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, View, Wait
@@ -67,16 +67,14 @@ class Dispatcher(Service):
         self._blobs = blobs
         self._random = random
         self._pipelines = PipelineReader(blobs)
-        self._allowed = lru_cache(maxsize=256)(self._find_allowed)
+        self._router = Router(config, self._pipelines)
         self._backlogs: dict[int, Backlog] = {}
         self._control_of: Callable[[str], BatchControlled | None]
         self._rounds: Rounds
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         self._control_of = views[BatchControlled].get
-        self._rounds = Rounds(
-            config=self._config, control_of=self._control_of, place=self._place, lane_of=self._lane_of
-        )
+        self._rounds = Rounds(config=self._config, control_of=self._control_of, router=self._router)
 
     def on_open(self, part: Partition) -> None:
         self._backlogs[part.number] = Backlog(part.table(ItemStateRow))
@@ -85,7 +83,7 @@ class Dispatcher(Service):
         self._backlogs.pop(number, None)
 
     def on_tick(self, part: Partition) -> Decision:
-        return self._rounds.tick(self._backlogs[part.number], part.table(ItemStateRow), part.now_ms)
+        return self._rounds.tick(self._backlogs[part.number], part)
 
     def busy(self) -> bool:
         return any(backlog.has_more for backlog in self._backlogs.values())
@@ -111,12 +109,13 @@ class Dispatcher(Service):
             case Admission.REUSED if row is not None:
                 return self._decide(part, row, outcome.reuse(row, planned, now_ms=part.now_ms))
             case _:
-                return self._decide(part, row, self._begin(row, planned, part.now_ms))
+                return self._decide(part, row, self._begin(row, planned, part))
 
-    def _begin(self, before: ItemStateRow | None, planned: ItemPlanned, now_ms: int) -> Change:
+    def _begin(self, before: ItemStateRow | None, planned: ItemPlanned, part: Partition) -> Change:
         """A row that is ready for its pool; one that no pool may see or hold is buried at once."""
-        tokens = planned.input_tokens + planned.max_output_tokens
-        placed = self._place(planned.pipeline_digest, planned.dataset_id, tokens)
+        tokens, now_ms = planned.input_tokens + planned.max_output_tokens, part.now_ms
+        lane = self._router.lane(planned.pipeline_digest, planned.batch_id, planned.deadline_at_ms, part)
+        placed = self._router.place(planned.pipeline_digest, planned.dataset_id, tokens, lane)
         pool = placed if isinstance(placed, str) else None
         if before is None:
             row = items.start(planned, pool=pool, now_ms=now_ms)
@@ -157,7 +156,7 @@ class Dispatcher(Service):
             return accepted(judged, verdict)
         try:
             pipeline = self._pipelines.get(row.pipeline_digest)
-            headroom_tokens = self._headroom_tokens(row)
+            headroom_tokens = self._router.headroom_tokens(row)
         except (BlobMissing, ValidationError) as error:
             raise ContractViolation(f"pipeline {row.pipeline_digest} of {row.job_id}: {error}") from error
         return judge(
@@ -258,31 +257,3 @@ class Dispatcher(Service):
             now_ms=now_ms,
             control_of=self._control_of,
         )
-
-    def _place(self, pipeline_digest: str, dataset_id: str, tokens: int) -> str | Failure:
-        """The pool for an item, or why there is none."""
-        tenant = dataset_id.partition(".")[0]
-        try:
-            allowed = self._allowed(pipeline_digest, tenant)
-            pool = pools.choose_pool(self._config, allowed, tokens)
-            if pool is not None:
-                return pool
-            if allowed:
-                return pools.too_long(self._config, allowed, tokens)
-            return pools.forbidden(self._pipelines.get(pipeline_digest), tenant)
-        except (BlobMissing, ValidationError):
-            return pools.internal("pipeline_unreadable", f"the frozen pipeline {pipeline_digest} cannot be read")
-
-    def _lane_of(self, pipeline_digest: str, pool: str) -> Lane:
-        """How items of a pipeline reach a pool; one that cannot be read is told so where its items are placed."""
-        try:
-            return pools.lane_of(self._config, self._pipelines.get(pipeline_digest), pool)
-        except (BlobMissing, ValidationError):
-            return Lane.REALTIME
-
-    def _find_allowed(self, pipeline_digest: str, tenant: str) -> tuple[str, ...]:
-        return pools.allowed_pools(self._config, self._pipelines.get(pipeline_digest), tenant)
-
-    def _headroom_tokens(self, row: ItemStateRow) -> int:
-        allowed = self._allowed(row.pipeline_digest, row.dataset_id.partition(".")[0])
-        return pools.headroom_tokens(self._config, allowed, row.input_tokens + row.max_output_tokens)

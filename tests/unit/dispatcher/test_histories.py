@@ -185,6 +185,7 @@ class Histories(RuleBasedStateMachine):
         kept = self.stage.service._backlogs[0]
         truth = Backlog(self.stage.part.table(ItemStateRow))
         assert +kept.outstanding == +truth.outstanding
+        assert (kept.ready, kept.in_bulk, +kept.tokens) == (truth.ready, truth.in_bulk, +truth.tokens)
         assert kept.queues.keys() >= truth.queues.keys()
         rows = self.stage.part.table(ItemStateRow).rows.values()
         assert kept.next_due_ms <= min((row.due_at_ms for row in rows if row.due_at_ms is not None), default=2**62)

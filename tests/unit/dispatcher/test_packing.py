@@ -185,7 +185,7 @@ def test_watchdog_doubles() -> None:
 def test_allowed_pools(tenant: str, sensitivity: Sensitivity, allowed: tuple[str, ...]) -> None:
     """P6: checked before a byte leaves."""
     frozen = pipeline(sensitivity=sensitivity, model=ModelPolicy(pools=("gone", "small", "long"), max_output_tokens=64))
-    assert pools.allowed_pools(config(), frozen, tenant) == allowed
+    assert pools.allowed_pools(config(), frozen, tenant, Lane.REALTIME) == allowed
 
 
 @pytest.mark.parametrize(("tokens", "chosen"), [(4_000, "small"), (4_001, "long"), (32_000, "long"), (32_001, None)])
