@@ -22,6 +22,7 @@ from nightmill.kernel.runtime.service import NOTHING, Decision, Delete, Partitio
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.wire.messages import (
     BatchControlled,
+    LaneChoiceRow,
     LeaseGranted,
     ProviderBatchRow,
     ShardDispatched,
@@ -75,7 +76,7 @@ class ProviderGateway(Service):
     ) -> None:
         """`partitions`: how many the installation has; processes share some limits of a pool by theirs."""
         self._instance, self._pools = instance, pools
-        self._controls: View[BatchControlled] | None = None
+        self._controls: View[BatchControlled]
         self._desks: dict[int, Desk] = {}
         self._refused: dict[str, str] = {}  #: pools that were asked for and can not be used, and why
         self._undelivered = Undelivered(outbox)
@@ -86,7 +87,7 @@ class ProviderGateway(Service):
 
     def attach_views(self, views: Mapping[type[Any], View[Any]]) -> None:
         self._controls = views[BatchControlled]
-        self._office.attach(views[ProviderBatchRow], views[WebhookReceived])
+        self._office.attach(views[ProviderBatchRow], views[WebhookReceived], views[LaneChoiceRow])
 
     # -- partitions
 
@@ -125,7 +126,7 @@ class ProviderGateway(Service):
         if not message.attempts:
             return NOTHING
         for batch_id in {attempt.batch_id for attempt in message.attempts}:
-            if self._view().get(batch_id) is None:
+            if self._controls.get(batch_id) is None:
                 return Wait(f"batch-controlled of {batch_id} is not in view yet")
         row = ShardStateRow(
             shard_id=message.shard_id,
@@ -150,8 +151,8 @@ class ProviderGateway(Service):
         desk, now_ms = self._desks[part.number], part.now_ms
         self._calling.collect(self._desks, now_ms)
         self._give_up_elsewhere(desk, now_ms)
-        calls, asks = self._calling.work(desk, self._view(), now_ms)
-        bulk = self._office.tick(desk, part, self._view())
+        calls, asks = self._calling.work(desk, self._controls, now_ms)
+        bulk = self._office.tick(desk, part, self._controls)
         send = self._delivery.due(desk, part)
         ended = self._office.finish(desk, now_ms)
         self._calling.start(calls)
@@ -207,7 +208,7 @@ class ProviderGateway(Service):
         indexes = desk.book.enter(row)
         if row.shard is None:
             return
-        access, control = self._pools.get(row.shard.pool), self._view().get(row.shard.attempts[0].batch_id)
+        access, control = self._pools.get(row.shard.pool), self._controls.get(row.shard.attempts[0].batch_id)
         for index in indexes:
             yield Order(
                 shard=row.shard,
@@ -290,8 +291,3 @@ class ProviderGateway(Service):
         stop = max(0, part.now_ms - _KEEP_DONE_MS).to_bytes(8, "big")
         old = islice(part.table(ShardStateRow).index("ended", stop=stop), _SWEEP_ROWS)
         return [Delete(row=ShardStateRow, key=row.shard_id) for row in old]
-
-    def _view(self) -> View[BatchControlled]:
-        if self._controls is None:
-            raise RuntimeError("attach_views comes before the first step")
-        return self._controls

@@ -18,6 +18,7 @@ from nightmill.kernel.store.blocks import write_block
 from nightmill.kernel.wire.messages import (
     AttemptAnswered,
     BatchControlled,
+    LaneChoiceRow,
     LeaseAmounts,
     LeaseGranted,
     LeaseRequested,
@@ -285,9 +286,13 @@ class Stage:
                 request_s=60.0,
             ),
         )
-        self.gateway.attach_views(
-            {BatchControlled: self.controls, ProviderBatchRow: DictView({}), WebhookReceived: DictView({})}
-        )
+        views: dict[type[Any], DictView] = {
+            BatchControlled: self.controls,
+            LaneChoiceRow: DictView(),
+            ProviderBatchRow: DictView(),
+            WebhookReceived: DictView(),
+        }
+        self.gateway.attach_views(views)
         self.part = StagePartition(self.gateway, now_ms=self.now_ms)
         self._row_table().rows.update(self.rows)
         self.gateway.on_open(self.part)

@@ -1,18 +1,18 @@
 """The bulk side of one partition's desk: its queues and its submissions."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.runtime.service import Stall, View
-from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow, WebhookReceived
+from nightmill.kernel.wire.messages import ProviderBatchRow, WebhookReceived
 from nightmill.provider_gateway.bulk.limits import Enqueued
 from nightmill.provider_gateway.bulk.outcomes import Effect, withdraw
 from nightmill.provider_gateway.bulk.queue import BulkQueue
 from nightmill.provider_gateway.bulk.submission import ENQUEUED, Submission
-from nightmill.provider_gateway.calls import called_off
+from nightmill.provider_gateway.bulk.wanted import Wanted
 from nightmill.provider_gateway.desk import Desk
-from nightmill.provider_gateway.orders import Order, not_sent
+from nightmill.provider_gateway.orders import not_sent
 from nightmill.provider_gateway.pools import PoolAccess
 
 _NOT_CREATED = frozenset({ProviderBatchState.INTENT, ProviderBatchState.ARMED})
@@ -50,17 +50,20 @@ class Counter:
         withdraw(submission, effect, now_ms)
         self.apply(submission, effect, wait_until_ms=now_ms)
 
-    def call_off(self, controls: View[BatchControlled], now_ms: int) -> None:
-        """Let go of what belongs to cancelled batches: what was not created is not sent, the rest will be cancelled."""
+    def call_off(self, wanted: Wanted, now_ms: int) -> None:
+        """Let go of what is cancelled or goes on in realtime: what was not created is not sent.
+
+        A submission that was made is cancelled when nobody waits for any of it.
+        """
         for submission in self.submissions.values():
             unmade = submission.state in _NOT_CREATED and not submission.doubt
-            if not (unmade or submission.state is ProviderBatchState.SUBMITTED) or not submission.orders:
-                continue
-            submission.called_off = _nobody_waits(submission.orders, controls)
-            if submission.called_off and unmade and not submission.busy and not submission.uncommitted:
-                self.withdraw(submission, now_ms)
+            if unmade and wanted.unwanted(submission.orders):
+                if not submission.busy and not submission.uncommitted:
+                    self.withdraw(submission, now_ms)
+            elif submission.state is ProviderBatchState.SUBMITTED and submission.orders:
+                submission.called_off = wanted.none_awaited(submission.orders)
         for queue in self.queues.values():
-            gone = queue.called_off(controls, now_ms)
+            gone = queue.called_off(wanted, now_ms)
             self.desk.ready.extend(not_sent(order, now_ms=now_ms) for order in gone)
 
     def heed(self, hints: View[WebhookReceived], now_ms: int) -> None:
@@ -85,21 +88,16 @@ class Counter:
 
 
 def enqueued_tokens(
-    pool: str, counters: Collection[Counter], everyones: View[ProviderBatchRow] | None, *, partitions: int
+    pool: str, counters: Collection[Counter], everyones: View[ProviderBatchRow], *, partitions: int
 ) -> Enqueued:
     """What the provider counts as enqueued of a pool, or may count: of `counters`, and of other processes."""
     mine = {each.row.submission_id: each.row for counter in counters for each in counter.submissions.values()}
-    others = () if everyones is None else (row for row in everyones.values() if row.submission_id not in mine)
+    others = (row for row in everyones.values() if row.submission_id not in mine)
     here, elsewhere = (
         sum(row.input_tokens for row in rows if row.pool == pool and row.state in ENQUEUED)
         for rows in (mine.values(), others)
     )
     return Enqueued(here=here, elsewhere=elsewhere, owned=len(counters), partitions=partitions)
-
-
-def _nobody_waits(orders: Sequence[Order], controls: View[BatchControlled]) -> bool:
-    words = {batch: controls.get(batch) for batch in {order.attempt.batch_id for order in orders}}
-    return all(called_off(order.attempt, words[order.attempt.batch_id]) for order in orders)
 
 
 def _gone(submission: Submission) -> Stall:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from nightmill.kernel.domain.lifecycle import ProviderBatchEvent, ProviderBatchState
 from nightmill.kernel.runtime.service import Decision, Delete, Partition, Stall, View
-from nightmill.kernel.wire.messages import BatchControlled, ProviderBatchRow, WebhookReceived
+from nightmill.kernel.wire.messages import BatchControlled, LaneChoiceRow, ProviderBatchRow, WebhookReceived
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.counter import Counter, enqueued_tokens
 from nightmill.provider_gateway.bulk.limits import Size, room
@@ -21,6 +21,7 @@ from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing, backoff_ms, doubt_ends_at_ms, next_step
 from nightmill.provider_gateway.bulk.submission import Submission, intent, sort_out
 from nightmill.provider_gateway.bulk.todo import errand_of
+from nightmill.provider_gateway.bulk.wanted import Wanted
 from nightmill.provider_gateway.desk import Desk
 from nightmill.provider_gateway.orders import Order, refused
 from nightmill.provider_gateway.pools import PoolAccess
@@ -66,8 +67,9 @@ class Office:
         timing: Timing | None = None,
     ) -> None:
         self._runner, self._instance, self._pools, self._partitions = runner, instance, pools, partitions
-        self._everyones: View[ProviderBatchRow] | None = None
-        self._hints: View[WebhookReceived] | None = None
+        self._everyones: View[ProviderBatchRow]
+        self._hints: View[WebhookReceived]
+        self._choices: View[LaneChoiceRow]
         self._timing = timing or Timing()
         self._outcomes = Outcomes(self._timing)
         self._counters: dict[int, Counter] = {}
@@ -82,9 +84,11 @@ class Office:
         access = self._pools.get(pool)
         return access is not None and access.dialect is not None and pool in self._standings
 
-    def attach(self, everyones: View[ProviderBatchRow], hints: View[WebhookReceived]) -> None:
-        """See submissions of other processes, which count for the same limits, and what providers told of batches."""
-        self._everyones, self._hints = everyones, hints
+    def attach(
+        self, everyones: View[ProviderBatchRow], hints: View[WebhookReceived], choices: View[LaneChoiceRow]
+    ) -> None:
+        """See submissions of all processes (one limit counts them), what providers told, which batches left the lane."""
+        self._everyones, self._hints, self._choices = everyones, hints, choices
 
     # -- partitions
 
@@ -126,9 +130,8 @@ class Office:
             return Decision()
         if now_ms - counter.looked_ms >= _LOOK_EVERY_MS:
             counter.looked_ms = now_ms
-            counter.call_off(controls, now_ms)
-            if self._hints is not None:
-                counter.heed(self._hints, now_ms)
+            counter.call_off(Wanted(controls, self._choices, part.partitions), now_ms)
+            counter.heed(self._hints, now_ms)
         self._advance(counter, now_ms)
         for queue in counter.queues.values():
             self._build(counter, queue, now_ms)

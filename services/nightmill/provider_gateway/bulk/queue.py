@@ -3,10 +3,8 @@
 from collections import deque
 from collections.abc import Sequence
 
-from nightmill.kernel.runtime.service import View
-from nightmill.kernel.wire.messages import BatchControlled
 from nightmill.provider_gateway.bulk.steps import Timing
-from nightmill.provider_gateway.calls import called_off
+from nightmill.provider_gateway.bulk.wanted import Wanted
 from nightmill.provider_gateway.orders import Order
 from nightmill.provider_gateway.pools import PoolAccess
 
@@ -56,13 +54,12 @@ class BulkQueue:
         quiet = now_ms - self._last_ms >= timing.gather // _QUIET_SHARE
         return len(self._orders) >= most or (quiet and now_ms - self._first_ms >= timing.gather)
 
-    def called_off(self, controls: View[BatchControlled], now_ms: int) -> list[Order]:
-        """Take out the orders whose batch is cancelled."""
+    def called_off(self, wanted: Wanted, now_ms: int) -> list[Order]:
+        """Take out the orders whose batch is cancelled, or goes on in realtime."""
         if not self._orders or now_ms - self._swept_ms < _SWEEP_EVERY_MS:
             return []
         self._swept_ms = now_ms
-        words = {batch: controls.get(batch) for batch in {order.attempt.batch_id for order in self._orders}}
-        gone = [order for order in self._orders if called_off(order.attempt, words[order.attempt.batch_id])]
+        gone = wanted.unwanted(self._orders)
         if gone:
             keys = {order.key for order in gone}
             self._orders = deque(order for order in self._orders if order.key not in keys)
