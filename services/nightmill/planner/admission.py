@@ -4,14 +4,15 @@
 once the input is frozen. The `estimate` command asks it too, so that what it says is what would happen.
 """
 
+from nightmill.kernel.domain.lanes import pools_for, span
 from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.domain.parameters import unfit, unfit_kind
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.pricing import price_at
 from nightmill.kernel.domain.prompt import PromptError, parse_prompt
-from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.domain.settings import Config, Pool
 from nightmill.kernel.wire.messages import Refusal
-from nightmill.planner.estimate import Estimate, usable_pools
+from nightmill.planner.estimate import Estimate, lanes_of, usable_pools
 from nightmill.planner.meter import ENCODINGS
 
 #: work that must be done sooner belongs on the online path
@@ -38,8 +39,30 @@ def admit(
         or _check_sensitivity(pipeline, tenant, config)
         or _check_parameters(pipeline, tenant, config)
         or _check_prices(pipeline, tenant, config, now_ms)
-        or (_check_plan(plan, budget_nano_usd) if plan is not None else None)
+        or (_check_plan(plan, budget_nano_usd, deadline_at_ms, now_ms) if plan is not None else None)
     )
+
+
+def doubts(pipeline: Pipeline, plan: Estimate, *, deadline_at_ms: int | None, now_ms: int) -> tuple[str, ...]:
+    """Why an admitted plan may miss its deadline all the same: what rests on an assumption, or on a provider's day."""
+    if deadline_at_ms is None or not plan.pools:
+        return ()
+    left_ms, first = deadline_at_ms - now_ms, plan.pools[0]
+    if first.duration_s * 1000 <= left_ms:
+        return ()
+    left, takes = span(left_ms), span(round(first.duration_s * 1000))
+    if plan.lane is Lane.REALTIME:
+        return (f"deadline: {left} left, and real time may take {takes} on pool {first.pool!r} ({first.limited_by})",)
+    fallback = next(iter(plan.in_lane(Lane.REALTIME)), None)
+    if fallback is None:
+        return (
+            f"deadline: {left} left, and batches may take {takes}; nothing is moved, for the pipeline says lane: bulk; "
+            "lane: {bulk: over 2h} moves what is late to realtime",
+        )
+    if fallback.duration_s * 1000 <= left_ms:
+        return ()
+    late = span(round(fallback.duration_s * 1000))
+    return (f"deadline: {left} left; batches may take {takes}, and real time {late} on pool {fallback.pool!r}",)
 
 
 def usd(nano: int) -> str:
@@ -129,12 +152,12 @@ def _check_sensitivity(pipeline: Pipeline, tenant: str, config: Config) -> Refus
         )
     if usable_pools(pipeline, tenant, config):
         return None
-    classes = ", ".join(f"{name} ({config.pools[name].sensitivity})" for name in pipeline.model.pools)
-    allowed = "any" if owner.pools is None else ", ".join(owner.pools)
+    left_out = pools_for(pipeline, lanes_of(pipeline)[0], config.pools, owner).left_out
+    reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
     return Refusal(
         rule="sensitivity",
-        message=f"pipeline.yaml, model.pools: none may see {wanted} documents of tenant {tenant!r}: {classes}; "
-        f"the tenant may use: {allowed}; name a pool that may, or change its class in pools.yaml or tenants.yaml",
+        message=f"pipeline.yaml, model.pools: none may see {wanted} documents of tenant {tenant!r} ({reasons}); "
+        "name a pool that may, or change its class in pools.yaml or the tenant's rights in tenants.yaml",
     )
 
 
@@ -148,21 +171,32 @@ def _check_parameters(pipeline: Pipeline, tenant: str, config: Config) -> Refusa
 
 
 def _check_prices(pipeline: Pipeline, tenant: str, config: Config, now_ms: int) -> Refusal | None:
-    for name, pool in usable_pools(pipeline, tenant, config).items():
-        price = price_at(config.prices.periods(pool), now_ms)
-        if price is None or price.tariff(Lane.REALTIME) is None:
-            return Refusal(
-                rule="no_price",
-                message=f"prices.yaml has no price for the model {pool.model!r} of pool {name!r} that holds now, "
-                "nor has the list of its provider; add it (0 must be stated, it is never assumed)",
-            )
+    for lane in lanes_of(pipeline):
+        for name, pool in usable_pools(pipeline, tenant, config, lane).items():
+            price = price_at(config.prices.periods(pool), now_ms)
+            if price is None or price.tariff(lane) is None:
+                return _no_price(name, pool, lane, has_price=price is not None)
     return None
 
 
-def _check_plan(plan: Estimate, budget_nano_usd: int | None) -> Refusal | None:
+def _no_price(name: str, pool: Pool, lane: Lane, *, has_price: bool) -> Refusal:
+    what, remedy = "price", "add it (0 must be stated, it is never assumed)"
+    if lane is Lane.BULK and has_price:
+        what, remedy = "price of batches", "add batch or batch_discount to its entry, or set lane: realtime"
+    return Refusal(
+        rule="no_price",
+        message=f"prices.yaml has no {what} for the model {pool.model!r} of pool {name!r} that holds now, "
+        f"nor has the list of its provider; {remedy}",
+    )
+
+
+def _check_plan(plan: Estimate, budget_nano_usd: int | None, deadline_at_ms: int | None, now_ms: int) -> Refusal | None:
     if plan.items == 0:
         refused = f"all {plan.refused_rows} rows were refused" if plan.refused_rows else "it has no rows"
         return Refusal(rule="empty_input", message=f"input: {refused}, so there is nothing to do; check the file")
+    late = None if deadline_at_ms is None else _check_reach(plan, deadline_at_ms - now_ms)
+    if late is not None:
+        return late
     worst = plan.worst_cost_nano_usd
     if budget_nano_usd is None or worst is None or worst <= budget_nano_usd:
         return None
@@ -170,4 +204,19 @@ def _check_plan(plan: Estimate, budget_nano_usd: int | None) -> Refusal | None:
         rule="budget",
         message=f"budget: {usd(budget_nano_usd)} is below the worst case of {usd(worst)} for {plan.items:,} items; "
         "raise --budget-usd, lower model.max_output_tokens or repair.attempts, or take fewer rows with --limit",
+    )
+
+
+def _check_reach(plan: Estimate, left_ms: int) -> Refusal | None:
+    """Refuses what no lane can do in time: no bulk, and every pool's own rates take longer than is left."""
+    pools = plan.in_lane(Lane.REALTIME)
+    if plan.lane is Lane.BULK or not pools or pools[0].least_s * 1000 <= left_ms:
+        return None
+    first = pools[0]
+    return Refusal(
+        rule="deadline_unreachable",
+        message=f"deadline: {span(left_ms)} left, but {plan.items:,} items take "
+        f"{span(round(first.least_s * 1000))} at least by the rates of pool {first.pool!r} ({first.limited_by}; lane "
+        f"realtime: {plan.lane_reason}); give a later --deadline, fewer rows with --limit, or the pool's higher "
+        "limits in pools.yaml",
     )

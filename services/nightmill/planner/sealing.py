@@ -1,5 +1,6 @@
 """The end of planning: a batch whose input is frozen and merged is admitted or refused, and says so (M5, P4)."""
 
+import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +14,15 @@ from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import BlockReader
 from nightmill.kernel.wire.messages import BatchPlanRow, BatchSealed, BlockPlanRow, JobSubmitted, Refusal
 from nightmill.kernel.wire.values import replace
-from nightmill.planner.admission import admit
+from nightmill.planner.admission import admit, doubts
 from nightmill.planner.duplicates import DuplicateSearch, IdEntry
 from nightmill.planner.estimate import Estimate, PlanTotals, estimate
 from nightmill.planner.freezer import duplicate_text
 from nightmill.planner.manifest import LISTED_REFUSALS, PlannedBlock, build_manifest
 from nightmill.planner.readers import label_of
 from nightmill.planner.transforms import Transform
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,10 @@ class Sealer:
             input_tokens=row.input_tokens,
             longest_input_tokens=row.longest_input_tokens,
         )
-        expected = estimate(pipeline, plan, tenant=row.job.tenant, config=self._config, now_ms=now_ms)
+        deadline_at_ms = deadline_of(row.job, pipeline)
+        expected = estimate(
+            pipeline, plan, tenant=row.job.tenant, config=self._config, now_ms=now_ms, deadline_at_ms=deadline_at_ms
+        )
         listed = self._listed(blocks) if row.refused_rows else []
         refusal = (
             self._duplicates(row, blocks, search, pipeline)
@@ -62,6 +68,9 @@ class Sealer:
         )
         if refusal is not None:
             return refuse(row, refusal, pipeline, now_ms, expected)
+        for doubt in doubts(pipeline, expected, deadline_at_ms=deadline_at_ms, now_ms=now_ms):
+            extra = {"action": "deadline_doubtful", "batch": row.batch_id, "reason": doubt}
+            log.warning("deadline may be missed", extra=extra)
         frozen = (
             PlannedBlock(block=block.block, first_ordinal=block.first_ordinal) for block in blocks if block.block.rows
         )

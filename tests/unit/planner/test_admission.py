@@ -48,8 +48,8 @@ def ask(
         ({"config": {"pools": ODD_TOKENIZER}}, "unknown_tokenizer", ["pools.yaml", "'o300k'", "cl100k"]),
         ({"tenant": "nobody"}, "unknown_tenant", ["tenants.yaml", "'nobody'", "acme"]),
         ({"sensitivity": "restricted"}, "sensitivity", ["restricted", "confidential at most", "tenants.yaml"]),
-        ({"sensitivity": "confidential"}, "sensitivity", ["mini (internal)", "any", "pools.yaml"]),
-        ({"tenant": "small"}, "sensitivity", ["'small'", "the tenant may use: big"]),
+        ({"sensitivity": "confidential"}, "sensitivity", ["mini: may see internal documents at most", "pools.yaml"]),
+        ({"tenant": "small"}, "sensitivity", ["'small'", "the tenant may use big only"]),
         ({"prompt": "{{ bodi }}"}, "prompt", ["'bodi'", "['body']", "pipeline.yaml"]),
         ({"prompt": "a\n{{ body"}, "prompt", ["prompt, line 2", "correct the template"]),
         ({"deadline": NOW_MS - 1_500}, "deadline", ["1.5 s ago", "--deadline"]),
@@ -72,7 +72,7 @@ def test_refused(arguments: dict[str, Any], rule: str, parts: list[str]) -> None
     [
         {},
         {"budget": WORST},
-        {"deadline": NOW_MS + 5_000},
+        {"deadline": NOW_MS + 5_000, "plan": None},
         {"tenant": "small", "model": BOTH},
         # a price of 0 that is stated is a price
         {"budget": 0, "config": {"prices": {"model-mini": {"input_usd_per_million": 0, "output_usd_per_million": 0}}}},
