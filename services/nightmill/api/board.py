@@ -16,6 +16,7 @@ from nightmill.kernel.wire.messages import (
     BatchSealed,
     DatasetRow,
     JobSubmitted,
+    LaneChoiceRow,
     PublicationRow,
     StallReported,
 )
@@ -37,6 +38,8 @@ class Board:
     publications: Mapping[str, PublicationRow] = field(default_factory=dict)  #: by batch
     datasets: Mapping[str, DatasetRow] = field(default_factory=dict)
     stalls: Mapping[str, StallReported] = field(default_factory=dict)
+    lanes: Mapping[str, LaneChoiceRow] = field(default_factory=dict)  #: by batch and the dispatcher's partition
+    partitions: int = 1
     ledger_behind: int | None = None
 
     def job_ids(self) -> set[str]:

@@ -55,7 +55,7 @@ def open_desk(
         config=config,
         ledger=ledger,
         estimator=Estimator(blobs, config),
-        explainer=Explainer(ledger, blobs),
+        explainer=Explainer(ledger, blobs, config),
         results=ResultReader(results_dir, blobs),
         receiver=Receiver(config.pools, environment),
         pipelines=PipelineReader(blobs),

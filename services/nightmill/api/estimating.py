@@ -8,7 +8,7 @@ from nightmill.api.requests import JobRequest
 from nightmill.api.submission import deadline_at_ms, job_input
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.store.blobs import BlobStore
-from nightmill.planner.admission import admit
+from nightmill.planner.admission import admit, doubts
 from nightmill.planner.estimate import Estimate, PlanTotals, estimate
 from nightmill.planner.rows import RowProblem as PlannerProblem
 from nightmill.planner.rows import Unreadable
@@ -35,8 +35,18 @@ class Estimator:
         except Unreadable as error:
             message, _, remedy = f"{request.input.name}, {error}".rpartition("; ")
             raise ApiError(422, "unreadable_input", message or str(error), remedy) from error
-        plan = estimate(request.pipeline, totals, tenant=request.tenant, config=self._config, now_ms=now_ms)
-        return _answer(plan, problems, self._refusal(request, plan, totals, problems, now_ms))
+        deadline = deadline_at_ms(request, now_ms)
+        plan = estimate(
+            request.pipeline,
+            totals,
+            tenant=request.tenant,
+            config=self._config,
+            now_ms=now_ms,
+            deadline_at_ms=deadline,
+        )
+        refusal = self._refusal(request, plan, totals, problems, now_ms)
+        warnings = doubts(request.pipeline, plan, deadline_at_ms=deadline, now_ms=now_ms) if refusal is None else ()
+        return _answer(plan, problems, warnings, refusal)
 
     def _refusal(
         self,
@@ -66,8 +76,10 @@ class Estimator:
         return None if refusal is None else Refused.model_validate(refusal)
 
 
-def _answer(plan: Estimate, problems: tuple[PlannerProblem, ...], refusal: Refused | None) -> EstimateAnswer:
+def _answer(
+    plan: Estimate, problems: tuple[PlannerProblem, ...], warnings: tuple[str, ...], refusal: Refused | None
+) -> EstimateAnswer:
     listed = [RowProblem.model_validate(problem) for problem in problems[:_LISTED]]
     fields = {name: value for name, value in asdict(plan).items() if name != "pools"}
     pools = [PoolEstimate(**asdict(pool)) for pool in plan.pools]
-    return EstimateAnswer(**fields, pools=pools, problems=listed, refusal=refusal)
+    return EstimateAnswer(**fields, pools=pools, problems=listed, warnings=list(warnings), refusal=refusal)

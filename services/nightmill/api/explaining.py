@@ -3,12 +3,17 @@
 from collections.abc import Collection
 from typing import Any
 
+from pydantic import ValidationError
+
 from nightmill.api.board import Board
 from nightmill.api.errors import ApiError
-from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation, PromptMessage
+from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation, LaneNote, PromptMessage
+from nightmill.api.lane_notes import lane_notes
 from nightmill.api.ledger import Ledger, in_nano_usd
+from nightmill.kernel.domain.ids import batch_id
 from nightmill.kernel.domain.lifecycle import BatchState, ItemOutcome
 from nightmill.kernel.domain.prompt import PromptError, parse_prompt
+from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.domain.vectors import NotAVector, decode_vector
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import BlockReader, PipelineReader
@@ -22,8 +27,8 @@ _SHOWN_NUMBERS = 8
 class Explainer:
     """Explains items by source id or item key."""
 
-    def __init__(self, ledger: Ledger, blobs: BlobStore) -> None:
-        self._ledger, self._blobs = ledger, blobs
+    def __init__(self, ledger: Ledger, blobs: BlobStore, config: Config) -> None:
+        self._ledger, self._blobs, self._config = ledger, blobs, config
         self._blocks, self._pipelines = BlockReader(blobs), PipelineReader(blobs)
 
     def explain(self, board: Board, id_: str, tenant: str) -> Explanation:
@@ -52,6 +57,7 @@ class Explainer:
             id=id_,
             items=items,
             attempts=attempts,
+            lanes=self._lanes(board, items[0] if items else None, attempts),
             prompt=prompt,
             prompt_note=note,
             next_command=next_command(board, items[0] if items else None, attempts),
@@ -85,6 +91,20 @@ class Explainer:
         if row.get("output") and row["job_id"] in vector_jobs:
             row = {**row, "output": shown_vector(row["output"])}
         return ExplainedAttempt.model_validate(in_nano_usd(row))
+
+    def _lanes(self, board: Board, item: ExplainedItem | None, attempts: list[ExplainedAttempt]) -> list[LaneNote]:
+        """Of the newest settlement, else of the newest call; none when the pipeline is gone."""
+        if item is not None:
+            batch, key, digest = item.batch_id, item.item_key, item.pipeline_digest
+        else:
+            newest = attempts[-1]
+            batch, key = batch_id(newest.job_id), newest.item_key
+            digest = board.pipeline_digest(newest.job_id) or ""
+        try:
+            pipeline = self._pipelines.get(digest)
+        except (BlobMissing, ValidationError):
+            return []
+        return lane_notes(board, self._config, pipeline, batch, key)
 
     def _prompt(self, board: Board, item: ExplainedItem) -> tuple[list[PromptMessage] | None, str | None]:
         """The first call's messages, or why they can not be shown."""

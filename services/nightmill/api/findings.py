@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from nightmill.api.models import Answer
-from nightmill.kernel.domain.lifecycle import BatchState
+from nightmill.kernel.domain.lifecycle import BatchState, Lane
 
 
 class CostRow(Answer):
@@ -111,12 +111,21 @@ class PromptMessage(Answer):
     content: str
 
 
+class LaneNote(Answer):
+    """A lane that an item's batch took."""
+
+    lane: Lane
+    since: str | None = Field(description="null where the pipeline fixes it")
+    reason: str = Field(description="why this lane, which pools it may use, and why not the others")
+
+
 class Explanation(Answer):
     """Everything that is known of an item: newest settlement first, calls oldest first."""
 
     id: str
     items: list[ExplainedItem]
     attempts: list[ExplainedAttempt]
+    lanes: list[LaneNote] = Field(default=[], description="oldest first, of the newest settlement or call")
     prompt: list[PromptMessage] | None
     prompt_note: str | None = Field(description="why there is no prompt")
     next_command: str

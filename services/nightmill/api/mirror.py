@@ -21,6 +21,7 @@ from nightmill.kernel.wire.messages import (
     DatasetRow,
     JobCommanded,
     JobSubmitted,
+    LaneChoiceRow,
     PublicationRow,
     StallReported,
     WebhookReceived,
@@ -182,6 +183,8 @@ class Mirror:
             publications={row.batch_id: row for row in self._values(PublicationRow)},
             datasets={row.dataset_id: row for row in self._values(DatasetRow)},
             stalls={row.stall_id: row for row in self._values(StallReported)},
+            lanes={row.choice_id: row for row in self._values(LaneChoiceRow)},
+            partitions=self._kafka.partitions,
             ledger_behind=self._ledger_behind,
         )
 

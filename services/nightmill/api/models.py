@@ -3,11 +3,9 @@
 An unknown cost is never 0: `cost_nano_usd` sums the known ones, `unknown_attempts` counts the others.
 """
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
-from nightmill.kernel.domain.lifecycle import BatchState, Command
+from nightmill.kernel.domain.lifecycle import BatchState, Command, Lane
 
 
 class Answer(BaseModel):
@@ -153,12 +151,12 @@ class RowProblem(Answer):
 
 
 class PoolEstimate(Answer):
-    """The whole plan on one pool."""
+    """The whole plan on one pool in one lane."""
 
     pool: str
     model: str
-    lane: Literal["realtime"] = "realtime"
-    expected_cost_nano_usd: int | None
+    lane: Lane
+    expected_cost_nano_usd: int | None = Field(description="null where the model has no price in this lane")
     worst_cost_nano_usd: int | None
     duration_s: float
     limited_by: str
@@ -174,6 +172,8 @@ class Refused(Answer):
 class EstimateAnswer(Answer):
     """Tokens, cost and time before anything is spent."""
 
+    lane: Lane = Field(description="the one that would be chosen now")
+    lane_reason: str
     items: int
     refused_rows: int
     problems: list[RowProblem]
@@ -185,5 +185,6 @@ class EstimateAnswer(Answer):
     duration_s: float
     done_at_ms: int
     price_version: str
-    pools: list[PoolEstimate]
+    pools: list[PoolEstimate] = Field(description="those of the chosen lane first, the first of them as expected")
+    warnings: list[str] = Field(default=[], description="why the deadline may be missed")
     refusal: Refused | None = None

@@ -2,6 +2,7 @@
 
 from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation
 from nightmill.cli.text import calls, cost, counted, printable, usd
+from nightmill.kernel.domain.lifecycle import Lane
 
 
 def explanation(answer: Explanation) -> str:
@@ -13,6 +14,9 @@ def explanation(answer: Explanation) -> str:
         older = len(answer.items) - 1
         if older:
             lines.append(f"  also settled {counted(older, 'time', 'times')} before, in other batches or generations")
+    for note in answer.lanes:
+        since = f" since {note.since}" if note.since else ""
+        lines.append(f"lane: {note.lane}{since}: {note.reason}")
     if answer.prompt is not None:
         lines.append("prompt, as first sent:")
         for message in answer.prompt:
@@ -51,8 +55,8 @@ def _item_lines(item: ExplainedItem) -> list[str]:
 def _attempt_lines(attempt: ExplainedAttempt) -> list[str]:
     kind = "repair" if attempt.is_repair else "call"
     lines = [
-        f"{kind} {attempt.ordinal}: {attempt.state}, {attempt.model} on {attempt.pool}, {attempt.minted_at}, "
-        f"{_usage(attempt)}, cost {_money(attempt)}"
+        f"{kind} {attempt.ordinal}: {attempt.state}, {attempt.model} on {attempt.pool}{_lane(attempt)}, "
+        f"{attempt.minted_at}, {_usage(attempt)}, cost {_money(attempt)}"
     ]
     if attempt.failure_class:
         lines.append(
@@ -65,6 +69,10 @@ def _attempt_lines(attempt: ExplainedAttempt) -> list[str]:
     if attempt.output:
         lines += ["  answer", *(f"    {line}" for line in attempt.output.splitlines())]
     return lines
+
+
+def _lane(attempt: ExplainedAttempt) -> str:
+    return ", bulk lane" if attempt.lane == Lane.BULK else ""
 
 
 def _usage(attempt: ExplainedAttempt) -> str:

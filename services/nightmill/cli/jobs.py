@@ -210,6 +210,7 @@ def _estimate_text(answer: "EstimateAnswer") -> str:
 
     bad = f", and {counted(answer.refused_rows, 'bad row', 'bad rows')}" if answer.refused_rows else ""
     lines = [
+        f"lane      {answer.lane}: {answer.lane_reason}",
         f"items     {answer.items:,}" + bad,
         f"tokens    {answer.input_tokens:,} in, {answer.output_tokens:,} out",
         f"cost      about {cost(answer.expected_cost_nano_usd, 0)}, at most {cost(answer.worst_cost_nano_usd, 0)}"
@@ -230,6 +231,7 @@ def _estimate_text(answer: "EstimateAnswer") -> str:
     ]
     lines.append(table(("LANE", "POOL", "MODEL", "EXPECTED", "AT MOST", "TIME", "LIMITED BY"), rows))
     lines += [f"bad row   {problem.place}: {problem.reason}" for problem in answer.problems]
+    lines += [f"warning   {warning}" for warning in answer.warnings]
     if answer.refusal is not None:
         lines.append(f"it would be refused: {answer.refusal.message}")
     return printable("\n".join(lines))
