@@ -15,12 +15,12 @@ _MOST_OUTSTANDING = 20_000  #: per pool and partition, so that cancel and order 
 
 
 class AnswerRate:
-    """Judgements a second by pool, over each of the last whole windows."""
+    """Judgements by pool in each of the last whole windows."""
 
     def __init__(self) -> None:
-        self._since_ms = 0
+        self._since_ms: int | None = None
         self._now: Counter[str] = Counter()
-        self._before: deque[Counter[str]] = deque(maxlen=_WINDOWS)
+        self._before: deque[tuple[int, Counter[str]]] = deque(maxlen=_WINDOWS)  #: length in ms, and counts
 
     def answered(self, pool: str) -> None:
         """One dispatched item of the pool came back."""
@@ -28,18 +28,20 @@ class AnswerRate:
 
     def turn(self, now_ms: int) -> None:
         """Time passes."""
+        if self._since_ms is None:
+            self._since_ms = now_ms
         passed_ms = now_ms - self._since_ms
         if passed_ms >= _WINDOW_MS:
-            per_s = {pool: count * 1_000 // passed_ms for pool, count in self._now.items()}
-            self._before.append(Counter(per_s))
+            self._before.append((passed_ms, self._now))
             self._now = Counter()
             self._since_ms = now_ms
 
     def most_outstanding(self, pool: str, configured: int) -> int:
         """What may be under way: the configured limit, or three seconds of the rate that was seen, if that is more."""
-        seen = max((window[pool] for window in self._before), default=0)
+        seen = max((counts[pool] * 1_000 // passed_ms for passed_ms, counts in self._before), default=0)
         return max(configured, min(_AHEAD_S * seen, _MOST_OUTSTANDING))
 
     def mean_per_s(self, pool: str) -> float:
         """Over the last windows; 0 if nothing came."""
-        return sum(window[pool] for window in self._before) / len(self._before) if self._before else 0.0
+        passed_ms = sum(passed_ms for passed_ms, _ in self._before)
+        return 0.0 if not passed_ms else sum(counts[pool] for _, counts in self._before) * 1_000 / passed_ms

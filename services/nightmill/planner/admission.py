@@ -216,7 +216,7 @@ def _check_reach(plan: Estimate, left_ms: int) -> Refusal | None:
     return Refusal(
         rule="deadline_unreachable",
         message=f"deadline: {span(left_ms)} left, but {plan.items:,} items take "
-        f"{span(round(first.least_s * 1000))} at least by the rates of pool {first.pool!r} ({first.limited_by}; lane "
-        f"realtime: {plan.lane_reason}); give a later --deadline, fewer rows with --limit, or the pool's higher "
-        "limits in pools.yaml",
+        f"{span(round(first.least_s * 1000))} at least by the rates of pool {first.pool!r} (lane realtime: "
+        f"{plan.lane_reason}); give a later --deadline, fewer rows with --limit, or the pool higher limits in "
+        "pools.yaml",
     )

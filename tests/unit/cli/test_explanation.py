@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation, PromptMessage
+from nightmill.api.findings import ExplainedAttempt, ExplainedItem, Explanation, LaneNote, PromptMessage
 from nightmill.cli.explanation import explanation
+from nightmill.kernel.domain.lifecycle import Lane
 
 OLD, NEW = "acme.tickets.20261129-120000-aaaa", "acme.tickets.20261130-120000-bbbb"
 
@@ -81,3 +82,23 @@ def test_an_answer_can_not_steer_the_terminal() -> None:
     assert lines[0] == "b\\x1b]0;x\\x07ad: accepted"
     assert "  \\x9b31m" in lines
     assert lines[-2:] == ["      one", "      \\x1b[2Jtwo"]
+
+
+def test_lanes_and_their_reasons_come_before_the_prompt() -> None:
+    """P5, O2: and a call of the bulk lane is told from others."""
+    lanes = [
+        LaneNote(lane=Lane.BULK, since="2026-11-30 12:00:00.000", reason="there is no deadline; pools: sim"),
+        LaneNote(lane=Lane.REALTIME, since=None, reason="the pipeline says lane: realtime; pools: sim"),
+    ]
+    attempts = [attempt(NEW, "k2", 1, "2026-11-30 12:00:00.000", lane="bulk")]
+    told = Explanation(
+        id="bad", items=[], attempts=attempts, lanes=lanes, prompt=None, prompt_note="gone", next_command="nightmill"
+    )
+    assert explanation(told).splitlines()[:5] == [
+        "lane: bulk since 2026-11-30 12:00:00.000: there is no deadline; pools: sim",
+        "lane: realtime: the pipeline says lane: realtime; pools: sim",
+        "prompt: not shown, gone",
+        f"calls, for {NEW}:",
+        "  call 1: answered, tiny on local, bulk lane, 2026-11-30 12:00:00.000, 1,100 tokens in, 7 out, "
+        "cost 0.0000015 USD",
+    ]

@@ -22,6 +22,7 @@ from nightmill.kernel.wire.messages import (
     ItemPlanned,
     ItemSettled,
     ItemStateRow,
+    LaneChoiceRow,
     RowRef,
     ShardAttempt,
     ShardDispatched,
@@ -150,7 +151,9 @@ class Stage:
 
     def start(self) -> None:
         """A new process over the same rows."""
+        choices = self.part.table(LaneChoiceRow).rows
         self.part = self._open(self.part.table(ItemStateRow).rows, self.part.now_ms)
+        self.part.table(LaneChoiceRow).rows.update(choices)
 
     def _open(self, rows: dict[str, ItemStateRow], now_ms: int) -> StagePartition:
         self.service = Dispatcher(config=self.settings, blobs=self.blobs, random=Random(7))

@@ -1,6 +1,7 @@
 """Tokens and money of a plan, with the arithmetic shown (P4)."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -267,3 +268,62 @@ def test_a_price_that_rises_before_the_end_is_the_worst() -> None:
     ended = make_config(prices={"model-mini": dated[:1]})
     gone = estimate(make_pipeline(), PLAN, tenant="acme", config=ended, now_ms=NOW_MS, call_s=1_000.0)
     assert (gone.expected_cost_nano_usd, gone.worst_cost_nano_usd) == (1_300_000_000, None)
+
+
+IN_BULK = {"mini": {**CONFIG["pools"]["mini"], "bulk": {"enqueued_tokens": 200_000}}}
+HALF = {
+    "model-mini": {"input_usd_per_million": 1, "output_usd_per_million": 10, "batch_discount": 0.5},
+    "model-big": {"input_usd_per_million": 2, "output_usd_per_million": 5},
+}
+#: 1,000 x 100 output tokens at 10 USD and 300,000 input tokens at 1 USD a million
+FULL_PRICE = 1_300_000_000
+
+
+@pytest.mark.parametrize(
+    ("lane", "left_s", "chosen", "expected", "worst", "rows"),
+    [
+        ("realtime", None, "realtime", FULL_PRICE, FULL_PRICE, ["realtime"]),
+        ("bulk", None, "bulk", FULL_PRICE // 2, FULL_PRICE // 2, ["bulk"]),
+        ("bulk", 60, "bulk", FULL_PRICE // 2, FULL_PRICE // 2, ["bulk"]),
+        ("by deadline", None, "bulk", FULL_PRICE // 2, FULL_PRICE // 2, ["bulk", "realtime"]),
+        # it may be moved, and then costs the whole price
+        ("by deadline", 90_000, "bulk", FULL_PRICE // 2, FULL_PRICE, ["bulk", "realtime"]),
+        ("by deadline", 86_400, "realtime", FULL_PRICE, FULL_PRICE, ["realtime", "bulk"]),
+        # 1,000 calls take 200 s: twice that, 120 s for a call and 15 s of grace are 535 s
+        ({"bulk": "over 2m"}, 536, "bulk", FULL_PRICE // 2, FULL_PRICE, ["bulk", "realtime"]),
+        ({"bulk": "over 2m"}, 535, "realtime", FULL_PRICE, FULL_PRICE, ["realtime", "bulk"]),
+    ],
+)
+def test_cost_and_time_by_lane(
+    lane: object, left_s: int | None, chosen: str, expected: int, worst: int, rows: list[str]
+) -> None:
+    """P4, P5: the lane that would be chosen, at its price; the other beside it."""
+    config = make_config(prices=HALF, pools=IN_BULK)
+    plan = replace(PLAN, longest_input_tokens=400)
+    deadline = None if left_s is None else NOW_MS + left_s * 1000
+    told = estimate(
+        make_pipeline(lane=lane), plan, tenant="acme", config=config, now_ms=NOW_MS, deadline_at_ms=deadline
+    )
+    assert (told.lane, told.expected_cost_nano_usd, told.worst_cost_nano_usd) == (chosen, expected, worst)
+    assert [pool.lane for pool in told.pools] == rows
+    # 300,000 tokens are two rounds of 200,000, a day each
+    times = {"realtime": (200.0, "slots"), "bulk": (2 * 86_400.0, "a provider's day")}
+    assert [(pool.duration_s, pool.limited_by) for pool in told.pools] == [times[row] for row in rows]
+
+
+def test_a_batch_without_a_price_has_an_unknown_cost() -> None:
+    """P4: never the realtime price, and never 0."""
+    told = estimate(make_pipeline(lane="bulk"), PLAN, tenant="acme", config=make_config(pools=IN_BULK), now_ms=NOW_MS)
+    assert (told.expected_cost_nano_usd, told.worst_cost_nano_usd) == (None, None)
+
+
+def test_a_document_too_long_for_bulk_counts_at_the_price_of_realtime() -> None:
+    """P4, P7: it takes a longer pool, whatever the deadline."""
+    pools = {**IN_BULK, "big": {**CONFIG["pools"]["big"], "context_tokens": 9_000}}
+    config = make_config(prices=HALF, pools=pools)
+    pipeline = make_pipeline(lane="by deadline", model={"pools": ["mini", "big"], "max_output_tokens": 100})
+    # on `big` 300,000 tokens at 2 USD and 100,000 at 5 USD a million: 1.1 USD; on `mini` in realtime 1.3 USD
+    for longest, worst in ((900, FULL_PRICE // 2), (901, FULL_PRICE)):
+        plan = replace(PLAN, longest_input_tokens=longest)
+        told = estimate(pipeline, plan, tenant="acme", config=config, now_ms=NOW_MS)
+        assert (told.lane, told.worst_cost_nano_usd) == ("bulk", worst)

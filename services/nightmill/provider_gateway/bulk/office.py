@@ -87,7 +87,7 @@ class Office:
     def attach(
         self, everyones: View[ProviderBatchRow], hints: View[WebhookReceived], choices: View[LaneChoiceRow]
     ) -> None:
-        """See submissions of all processes (one limit counts them), what providers told, which batches left the lane."""
+        """See submissions of all processes (one limit is theirs), what providers told, which batches left the lane."""
         self._everyones, self._hints, self._choices = everyones, hints, choices
 
     # -- partitions
