@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ def by_lane(line: Line) -> Counter[tuple[str, Lane, str]]:
     return Counter((each.pool, each.lane, each.state) for each in line.told(AttemptAnswered, "attempt-answered"))
 
 
+def has_choice(line: Line, field: str) -> bool:
+    """Whether a choice of a lane tells this time."""
+    return any(getattr(row, field) is not None for row in line.told(LaneChoiceRow, "dispatcher-lane-choice"))
+
+
 def notes_of(line: Line, job: str, frozen: Pipeline) -> dict[str, list[LaneNote]]:
     """What `explain` says of the lane of each document."""
     rows = {row.choice_id: row for row in line.told(LaneChoiceRow, "dispatcher-lane-choice")}
@@ -97,17 +103,27 @@ def test_too_little_time_goes_realtime(open_line: OpenLine, simulator: Simulator
         assert "left until the deadline, bulk is for more than 2 min" in note.reason
 
 
-@pytest.mark.parametrize("provider_kind", ["openai", "anthropic"])
+@pytest.mark.parametrize(
+    ("provider_kind", "killed"), [("anthropic", ()), ("openai", ("dispatcher", "provider_gateway"))]
+)
 def test_a_deadline_in_danger_moves_what_is_not_submitted_and_calls_the_rest_back(
-    open_line: OpenLine, simulator: Simulator, provider_kind: str
+    open_line: OpenLine, simulator: Simulator, provider_kind: str, killed: tuple[str, ...]
 ) -> None:
-    """P5, E6, E8: one stuck batch and a queue behind it: every document is published, and each is paid once."""
+    """P5, E1, E6: one stuck batch and a queue behind it: every document is published, and each is paid once.
+
+    Also when services die right after the move, and again right after the call back.
+    """
     stuck = {"kind": "batch_stuck", "keep": 0.5, "first": 4}
     simulator.set_scenario({"prices": PRICES, "faults": [stuck]})
     # 15 requests are enqueued at most: the provider has these, the gateway waits with as many, the rest is ready
     line = open_line(provider_kind, slots=60, max_requests=15, enqueued_tokens=600)
     frozen = pipeline(lane={"bulk": "over 8s"}, limits={"deadline": "12s", "budget_usd": 5})
     job = line.submit(frozen, documents(60))
+    for field in ("moved_at_ms", "recalled_at_ms"):
+        line.run_until(partial(has_choice, line, field))
+        for name in killed:
+            line.kill(name)
+            line.start(name)
     notice = finish(line, job)
     assert notice.state is BatchState.PUBLISHED
     assert published(line) == Counter(f"d{i}" for i in range(60))
