@@ -115,8 +115,8 @@ def test_a_deadline_in_danger_moves_what_is_not_submitted_and_calls_the_rest_bac
     """
     stuck = {"kind": "batch_stuck", "keep": 0.5, "first": 4}
     simulator.set_scenario({"prices": PRICES, "faults": [stuck]})
-    # 15 requests are enqueued at most: the provider has these, the gateway waits with as many, the rest is ready
-    line = open_line(provider_kind, slots=60, max_requests=15, enqueued_tokens=600)
+    # 600 tokens are enqueued at most: the provider has some submissions, the gateway waits with more, the rest is ready
+    line = open_line(provider_kind, slots=60, max_requests=5, enqueued_tokens=600)
     frozen = pipeline(lane={"bulk": "over 8s"}, limits={"deadline": "12s", "budget_usd": 5})
     job = line.submit(frozen, documents(60))
     for field in ("moved_at_ms", "recalled_at_ms"):

@@ -148,7 +148,7 @@ class Router:
         per_s /= part.partitions
         seen = backlog.rate.mean_per_s(name)
         if seen > 0:
-            busy = backlog.outstanding[name, Lane.REALTIME] * _BUSY_SHARE >= pools.most_outstanding(pool.limits)
+            busy = backlog.outstanding[name, Lane.REALTIME] * _BUSY_SHARE >= pools.most_in_realtime(pool)
             per_s = seen if busy else max(seen, per_s)
         return Outlook(left_ms=left_ms, items=items, per_s=per_s, call_ms=round(pool.call_deadline * 1000))
 

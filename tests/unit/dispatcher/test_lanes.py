@@ -12,8 +12,8 @@ from unit.dispatcher.stage import A, B, Stage, config, failed, judged, pipeline,
 
 H, MIN = 3_600, 60
 NOW_MS = 1_796_000_000_000
-#: two slots: one item a second, by calls of two seconds; four items at once in bulk
-CHEAP = pool(bulk=BulkLimits(max_requests=4), limits=PoolLimits(slots=2))
+#: two slots: one item a second, by calls of two seconds; four submissions of one item each at once in bulk
+CHEAP = pool(bulk=BulkLimits(max_requests=1), limits=PoolLimits(slots=2))
 DIRECT = pool(context_tokens=32_000)
 
 

@@ -185,6 +185,15 @@ def test_what_real_time_does_in_a_second(limits: dict[str, int], per_s: float) -
     assert realtime_per_s(pool(limits=limits), input_tokens=500, output_tokens=25) == pytest.approx(per_s)
 
 
+def test_a_call_that_embeds_is_for_many() -> None:
+    """E7: 2,048 tokens hold four texts of 512; 10 slots and calls of 2 s do 20 a second, 60 requests a minute do 4."""
+    vectors = {"max_inputs": 64, "max_tokens": 2_048}
+    quick = pool(embeddings=vectors)
+    assert realtime_per_s(quick, input_tokens=512, output_tokens=1) == pytest.approx(20)
+    slow = pool(embeddings=vectors, limits={"slots": 10, "requests_per_minute": 60})
+    assert realtime_per_s(slow, input_tokens=512, output_tokens=1) == pytest.approx(4)
+
+
 @pytest.mark.parametrize(
     ("ms", "words"),
     [

@@ -327,3 +327,13 @@ def test_a_document_too_long_for_bulk_counts_at_the_price_of_realtime() -> None:
         plan = replace(PLAN, longest_input_tokens=longest)
         told = estimate(pipeline, plan, tenant="acme", config=config, now_ms=NOW_MS)
         assert (told.lane, told.worst_cost_nano_usd) == ("bulk", worst)
+
+
+def test_requests_of_a_batch_may_be_written_into_a_cache_for_an_hour() -> None:
+    """P4, E12: at half of 2 USD a million for 300,000 tokens, and the half of the output's 1 USD; a call's are not."""
+    prices = {"model-mini": {**HALF["model-mini"], "cache_write_1h_usd_per_million": 2}}
+    config = make_config(prices=prices, pools=IN_BULK)
+    plan = replace(PLAN, longest_input_tokens=400)
+    for lane, worst in (("bulk", 300_000_000 + 500_000_000), ("realtime", FULL_PRICE)):
+        told = estimate(make_pipeline(lane=lane), plan, tenant="acme", config=config, now_ms=NOW_MS)
+        assert told.worst_cost_nano_usd == worst

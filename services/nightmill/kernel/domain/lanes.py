@@ -131,16 +131,20 @@ def _against(pipeline: Pipeline, lane: Lane, name: str, pool: Pool | None, right
 
 
 def realtime_per_s(pool: Pool, *, input_tokens: float, output_tokens: int, call_s: float = ASSUMED_CALL_S) -> float:
-    """Items a second by the pool's limits, where a call has so many tokens of input and output."""
-    limits = pool.limits
-    rates = [limits.slots / call_s]
+    """Items a second by the pool's limits, where an item has so many tokens of input and output.
+
+    A call is for one item; a call of a pool that embeds is for as many as it may hold.
+    """
+    limits, embeds = pool.limits, pool.embeddings
+    together = 1.0 if embeds is None else min(embeds.max_inputs, max(1.0, embeds.max_tokens / max(input_tokens, 1.0)))
+    rates = [limits.slots / call_s * together]
     for per_minute, amount in (
-        (limits.requests_per_minute, 1.0),
-        (limits.input_tokens_per_minute, input_tokens),
-        (limits.output_tokens_per_minute, float(output_tokens)),
+        (limits.requests_per_minute, 1 / together),
+        (limits.input_tokens_per_minute, max(input_tokens, 1.0)),
+        (limits.output_tokens_per_minute, max(float(output_tokens), 1.0)),
     ):
         if per_minute is not None:
-            rates.append(per_minute / 60 / max(amount, 1.0))
+            rates.append(per_minute / 60 / amount)
     return min(rates)
 
 
