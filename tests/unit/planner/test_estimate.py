@@ -271,7 +271,7 @@ def test_a_price_that_rises_before_the_end_is_the_worst() -> None:
 
 
 IN_BULK = {"mini": {**CONFIG["pools"]["mini"], "bulk": {"enqueued_tokens": 200_000}}}
-HALF = {
+HALF: dict[str, dict[str, Any]] = {
     "model-mini": {"input_usd_per_million": 1, "output_usd_per_million": 10, "batch_discount": 0.5},
     "model-big": {"input_usd_per_million": 2, "output_usd_per_million": 5},
 }
