@@ -28,13 +28,18 @@ def sound(seed: int) -> dict[str, Any]:
 
 
 def failing(seed: int) -> dict[str, Any]:
-    """The same, and a few lines in a thousand fail or are answered wrong. None is kept back."""
+    """The same, and a few lines in a thousand fail or are answered wrong. None is kept back.
+
+    Equal requests are answered alike, so a wrong answer to a repair would be the answer to the next one, too, and its
+    item wait for a person: repairs are answered right.
+    """
     base = sound(seed)
     faults = [
         {"kind": "server_error", "on": ["batch_retrieve", "batch_list"], "rate": 0.05},
         {"kind": "server_error", "on": ["line"], "rate": 0.003},
     ]
-    return {**base, "answers": [{"rate": 0.005, "form": "wrong_schema"}], "faults": [*base["faults"], *faults]}
+    answers = [{"match": "Your answer was not accepted"}, {"rate": 0.005, "form": "wrong_schema"}]
+    return {**base, "answers": answers, "faults": [*base["faults"], *faults]}
 
 
 def configure(laptop: Laptop, submission: int) -> None:
