@@ -45,7 +45,8 @@ def _summary(runs: Sequence[Run], failures: Sequence[Failure], took_s: float) ->
     hours = sum(run.virtual_s for run in runs) / 3600
     figures = (
         f"{count} seeds, {len(failures)} failed: {hours:.1f} simulated hours, {sum(r.turns for r in runs):,} turns, "
-        f"{sum(r.items for r in runs):,} items, {sum(r.calls for r in runs):,} calls in {took_s:.0f} s "
+        f"{sum(r.items for r in runs):,} items, {sum(r.calls for r in runs):,} calls, "
+        f"{sum(r.batches for r in runs):,} provider batches in {took_s:.0f} s "
         f"({count / took_s:.1f} seeds/s)"
     )
     failed = "".join(f"\nmake simulate SEED={failure.seed}   {failure.invariant}" for failure in failures)

@@ -80,12 +80,16 @@ class Checker:
                 raise Violation("no record is quarantined", f"{record.topic} from {actor}: {dict(record.headers)}")
             message = None if record.value is None else codec.decode(record.value)
             self._world.trace.message(self._world.now_ms, actor, record, message)
+            if self._world.bulk is not None:
+                self._world.bulk.checks.committed(actor, record, message)
             look = _LOOKS.get(type(message))
             if look is not None:
                 look(self, message)
 
     def heard(self, record: logging.LogRecord) -> None:
         """No log line holds document text."""
+        if self._world.bulk is not None:
+            self._world.bulk.checks.heard(record)
         extra = {key: value for key, value in vars(record).items() if key not in _PLAIN}
         line = f"{record.getMessage()} {extra}"
         if MARKER in line:
@@ -222,7 +226,8 @@ class Checker:
                 return f"shard {shard.shard_id} is {shard.state}"
         if world.provider.running:
             return "a call is in flight"
-        return next((left for left in map(self._left_with, world.processes) if left), None)
+        bulk = None if world.bulk is None else world.bulk.checks.left()
+        return bulk or next((left for left in map(self._left_with, world.processes) if left), None)
 
     def _left_with(self, process: "Process") -> str | None:
         if process.caller is not None and not process.caller.idle:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nightmill.kernel.domain import ids
-from nightmill.kernel.domain.lifecycle import BatchState, Command, ItemOutcome, Lane
+from nightmill.kernel.domain.lifecycle import BatchState, Command, ItemOutcome
 from nightmill.kernel.domain.pricing import Tokens, cost_nano_usd
 from nightmill.kernel.wire.messages import ItemSettled, PublicationRow
 from nightmill.publisher.results import manifest_of, read_failures, read_rows
@@ -28,6 +28,8 @@ def check_all(world: "World") -> None:
     _check_charges(world)
     _check_spending(world)
     _check_ledger_items(world)
+    if world.bulk is not None:
+        world.bulk.checks.at_end()
 
 
 def _check_job(world: "World", batch_id: str, documents: list[str]) -> None:
@@ -147,7 +149,7 @@ def _check_line(world: "World", key: str, line: Billed, row: dict[str, Any] | No
     if row is None:
         raise Violation("ledger = bill", f"{key} is on the bill and not in the ledger", line.item_key)
     (price,) = world.config.prices.models["simulated"]
-    tariff = price.period().price.tariff(Lane.REALTIME)
+    tariff = price.period().price.tariff(line.lane)
     if tariff is None:
         raise Violation("ledger = bill", "the model has no price")
     cost = cost_nano_usd(tariff, Tokens(fresh_input=line.input_tokens, output=line.output_tokens))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any
 
+from simulation.bulk.mix import BulkDraw, BulkFocus
+
 
 @dataclass(slots=True)
 class Mix:
@@ -135,10 +137,14 @@ class Focus:
     faults: tuple[str, ...]
     shape: Mapping[str, Any] = field(default_factory=dict)  #: fields of `Shape` in place of the seed's
     weights: Mapping[str, float] = field(default_factory=dict)  #: of faults that take another one than the usual
+    bulk: BulkFocus | None = None  #: with bulk jobs, and these faults of theirs
 
     def mix(self) -> Mix:
         usual = {name: min(1.0, 4 * _STRONG.get(name, _PROVIDER / 2)) for name in self.faults}
         return Mix(**{**usual, **self.weights})
+
+    def draw_bulk(self, seed: int) -> BulkDraw | None:
+        return None if self.bulk is None else self.bulk.draw(seed)
 
 
 def draw_shape(random: Random) -> Shape:

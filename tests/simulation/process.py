@@ -3,27 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from nightmill.dispatcher.service import Dispatcher
 from nightmill.kernel.runtime.disk import DiskRefused
 from nightmill.kernel.runtime.log import Fenced, LogUnavailable, OutcomeUnknown, Timing
 from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.service import Service
-from nightmill.kernel.runtime.settings import Settings
 from nightmill.kernel.runtime.transaction import Pace
-from nightmill.ledger.service import Ledger
-from nightmill.planner.service import Planner
-from nightmill.provider_gateway.bulk.worker import ThreadRunner
-from nightmill.provider_gateway.outbox import Outbox
-from nightmill.provider_gateway.run import access_of
-from nightmill.provider_gateway.service import ProviderGateway
-from nightmill.publisher.service import Publisher
-from nightmill.rate_governor.service import RateGovernor
-from nightmill.validator.service import Validator
+from simulation.bulk.runner import SimulatedRunner
 from simulation.caller import SimulatedCaller
-from simulation.seams import Killed, SimulatedBlobs, SimulatedLog, SimulatedTargets, Turns
+from simulation.parts import service_of
+from simulation.seams import Killed, SimulatedLog, Turns
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -50,6 +40,7 @@ class Process:
     loop: Loop | None = None
     log: SimulatedLog | None = None
     caller: SimulatedCaller | None = None
+    runner: SimulatedRunner | None = None
     turns: Turns | None = None
     up_at_ms: int = 0  #: when it is started next
     paused_until_ms: int = 0
@@ -74,6 +65,10 @@ class Process:
     @property
     def outbox_path(self) -> str:
         return str(self.home / "outbox")
+
+    @property
+    def bulk_folder(self) -> Path:
+        return Path(f"{self.outbox_path}-bulk")
 
     @property
     def alive(self) -> bool:
@@ -116,7 +111,7 @@ class Process:
         return self.world.broker.down or self.blind_until_ms > self.world.now_ms
 
     def point(self, what: str) -> None:
-        self.world.at_point(self, what)
+        self.world.moments.at_point(self, what)
 
     # -- its life
 
@@ -135,7 +130,7 @@ class Process:
         self.busy = True
         try:
             self.loop = Loop(
-                self._watched(self._build()),
+                self._watched(service_of(self)),
                 self.log,
                 instance=self.instance,
                 state_dir=self.home / "state",
@@ -170,14 +165,17 @@ class Process:
         work: list[Work] = []
         if self.caller is not None:
             work.extend(("call", step) for step in self.caller.due())
+        if self.runner is not None:
+            work.extend(("errand", step) for step in self.runner.due())
         if self.turns is not None and self.turns.waiting:
             work.append(("effect", self.turns.turn))
         return work
 
     def do(self, work: Work) -> None:
-        if work[0] == "call" and self.world.happens("pause_in_call"):
-            self.paused_until_ms = self.world.now_ms + self.world.random.choice((3_000, 6_000, 12_000))
-            self.world.note(self.name, f"is stopped in a call for {self.paused_until_ms - self.world.now_ms} ms")
+        if self._falls_asleep(work[0]):
+            naps_ms = (3_000, 6_000, 12_000) if work[0] == "call" else (3_000, 12_000, 60_000)
+            self.paused_until_ms = self.world.now_ms + self.world.random.choice(naps_ms)
+            self.world.note(self.name, f"is stopped in a {work[0]} for {self.paused_until_ms - self.world.now_ms} ms")
             return
         self.busy = True
         self.world.activity += 1
@@ -187,6 +185,11 @@ class Process:
             self.die(type(error).__name__)
         finally:
             self.busy = False
+
+    def _falls_asleep(self, work: str) -> bool:
+        if work == "call":
+            return self.world.happens("pause_in_call")
+        return work == "errand" and self.world.bulk is not None and self.world.bulk.happens("pause_before_errand")
 
     def die(self, why: str) -> None:
         """Its memory is gone; its disk, its broker session and whatever it sent stay as they are."""
@@ -214,57 +217,8 @@ class Process:
     def _let_go(self) -> None:
         if self.caller is not None:
             self.caller.hang_up()
-        self.loop = self.log = self.caller = self.turns = self._idle_at = None
+        self.loop = self.log = self.caller = self.runner = self.turns = self._idle_at = None
         self.paused_until_ms = self.stuck_until_ms = 0
-
-    # -- what it is made of
-
-    def _build(self) -> Service:
-        world = self.world
-        blobs = SimulatedBlobs(world.blobs, lambda: world.happens("blobs_away"))
-        match self.service:
-            case "planner":
-                lag = world.item_lag
-                return Planner(blobs=blobs, config=world.config, count=_count, lag=lag, mark=world.shape.lag_mark)
-            case "dispatcher":
-                return Dispatcher(config=world.config, blobs=blobs, random=Random(world.random.random()))
-            case "validator":
-                return Validator(blobs)
-            case "publisher":
-                self.turns = Turns()
-                targets = SimulatedTargets(world.results, blobs, self.point, lambda: world.staging_away, world.rival)
-                return Publisher(blobs, targets, self.turns)
-            case "rate_governor":
-                return RateGovernor(world.config.pools)
-            case "ledger":
-                return Ledger(cast(Any, world.ledger_seen_by(self)))
-        return self._gateway(blobs)
-
-    def _gateway(self, blobs: SimulatedBlobs) -> Service:
-        world = self.world
-        settings = Settings(home=self.home, bootstrap="", config_dir=self.home, blobs_url="", environment={})
-        config = world.config
-        accesses = {name: access_of(name, pool, config.prices, settings)[0] for name, pool in config.pools.items()}
-        outbox = Outbox(Path(self.outbox_path))
-        self.caller = SimulatedCaller(
-            outbox,
-            world.provider,
-            world.random,
-            host=self.name,
-            clock_ms=lambda: self.now_ms,
-            put_blob=blobs.put,
-            is_slow=lambda: world.happens("slow_send"),
-        )
-        runner = ThreadRunner(
-            Path(f"{self.outbox_path}-bulk"),
-            blobs=blobs,
-            authorizations={},
-            clock_ms=lambda: self.now_ms,
-            request_s=60.0,
-        )
-        return ProviderGateway(
-            instance=self.instance, pools=accesses, blobs=blobs, outbox=outbox, caller=self.caller, runner=runner
-        )
 
     def _watched(self, service: Service) -> Service:
         """The service with a point at each handler's begin and end, where the seed kills there."""
@@ -286,8 +240,3 @@ class Process:
 
 
 _NO_HANDLERS = frozenset({"on_open", "on_close", "on_flush", "on_quarantined", "on_tick"})
-
-
-def _count(texts: Any, encoding: str) -> list[int]:
-    """Every text is ten tokens: the arithmetic of a simulation should be easy to follow."""
-    return [10] * len(texts)

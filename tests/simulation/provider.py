@@ -12,6 +12,8 @@ from typing import Any
 
 import aiohttp
 
+from nightmill.kernel.domain.lifecycle import Lane
+from nightmill.kernel.wire.messages import ShardAttempt
 from nightmill.provider_gateway.caller import Call
 from nightmill.provider_gateway.exchange import Response
 from simulation.mix import Mix
@@ -45,6 +47,18 @@ class Billed:
     input_tokens: int
     output_tokens: int
     delivered: str | None  #: the answer's text, when one was made
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performed:
+    """What became of an attempt at the provider."""
+
+    text: str
+    finish: str
+    status: int
+    headers: dict[str, str]
+    usage: tuple[int, int]  #: tokens read and written
 
 
 @dataclass(slots=True)
@@ -65,7 +79,7 @@ class Provider:
     def send(self, call: Call) -> Exchange:
         """A request leaves the caller."""
         now_ms = self.now_ms
-        kind = self._kind()
+        kind = self.draw_kind()
         accept = now_ms + (0 if kind == "not_connected" else self.random.randint(0, 150))
         work_ms = self.random.choice((5, 60, 400, 1_500))
         deadline_ms = now_ms + int(call.deadline_s * 1000)
@@ -104,7 +118,8 @@ class Provider:
 
     # -- what the provider does
 
-    def _kind(self) -> str:
+    def draw_kind(self) -> str:
+        """How the next request ends."""
         at = self.random.random()
         for kind in _KINDS:
             share = getattr(self.mix, kind)
@@ -114,26 +129,30 @@ class Provider:
         return "right"
 
     def _accept(self, exchange: Exchange) -> None:
-        kind, order = exchange.kind, exchange.call.order
-        attempt = order.attempt
+        order = exchange.call.order
+        done = self.perform(exchange.kind, order.key, order.attempt)
+        if exchange.kind == "hang":
+            exchange.error = TimeoutError()
+        elif exchange.kind == "broken":
+            exchange.error = aiohttp.ServerDisconnectedError()
+        else:
+            exchange.response = _response(exchange.kind, done, exchange.call)
+
+    def perform(self, kind: str, key: str, attempt: ShardAttempt, lane: Lane = Lane.REALTIME) -> Performed:
+        """Carry an attempt out, or refuse it, and bill what was done."""
         usage = (attempt.input_tokens * self.input_factor, self.random.randint(1, attempt.max_output_tokens))
         text, finish, status, headers = _ANSWERS[kind](self.random, attempt.source_id)
-        billed = kind in _BILLED or (status == 500 and self.random.random() < 0.5)
-        if billed:
-            self.bill[order.key] = Billed(
+        if kind in _BILLED or (status == 500 and self.random.random() < 0.5):
+            self.bill[key] = Billed(
                 item_key=attempt.item_key,
                 batch_id=attempt.batch_id,
                 input_tokens=usage[0],
                 output_tokens=usage[1],
                 delivered=text,
+                lane=lane,
             )
             self.texts[(attempt.item_key, attempt.ordinal)] = text
-        if kind == "hang":
-            exchange.error = TimeoutError()
-        elif kind == "broken":
-            exchange.error = aiohttp.ServerDisconnectedError()
-        else:
-            exchange.response = _response(kind, text, finish, status, headers, usage, exchange.call)
+        return Performed(text=text, finish=finish, status=status, headers=headers, usage=usage)
 
 
 _KINDS = (
@@ -192,17 +211,19 @@ def _answers() -> dict[str, Callable[[Random, str], _Answer]]:
 _ANSWERS = _answers()
 
 
-def _response(
-    kind: str, text: str, finish: str, status: int, headers: dict[str, str], usage: tuple[int, int], call: Call
-) -> Response:
-    if status != 200:
-        code = {402: "billing_error", 429: "rate_limit_exceeded" if headers else ""}.get(status, "")
+def _response(kind: str, done: Performed, call: Call) -> Response:
+    if done.status != 200:
+        code = {402: "billing_error", 429: "rate_limit_exceeded" if done.headers else ""}.get(done.status, "")
         error = {"error": {"message": "no", "type": "", "code": code}}
-        return Response(status=status, headers=headers, body=json.dumps(error).encode())
-    body: dict[str, Any] = {
-        "model": call.order.model,
-        "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}],
-        "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]},
-    }
-    raw = json.dumps(body).encode()
+        return Response(status=done.status, headers=done.headers, body=json.dumps(error).encode())
+    raw = json.dumps(completion_of(done, call.order.model)).encode()
     return Response(status=200, headers={}, body=raw[: len(raw) // 2] if kind == "spoilt_body" else raw)
+
+
+def completion_of(done: Performed, model: str) -> dict[str, Any]:
+    """A chat completion."""
+    return {
+        "model": model,
+        "choices": [{"message": {"role": "assistant", "content": done.text}, "finish_reason": done.finish}],
+        "usage": {"prompt_tokens": done.usage[0], "completion_tokens": done.usage[1]},
+    }

@@ -40,7 +40,7 @@ def _swapped(*swaps: tuple[Any, str, Any]) -> Iterator[None]:
         yield
 
 
-def _off(*swaps: tuple[Any, str, Any]) -> Off:
+def off(*swaps: tuple[Any, str, Any]) -> Off:
     return lambda: _swapped(*swaps)
 
 
@@ -73,7 +73,7 @@ def _ticks_unfenced(self: Any, now_ms: int | None) -> bool:
         self._session = session
 
 
-fenced_ticks = _off((Loop, "_commit", _ticks_unfenced))
+fenced_ticks = off((Loop, "_commit", _ticks_unfenced))
 
 
 # -- dispatcher
@@ -103,12 +103,12 @@ def _older_words_count(generation: int, control: Any) -> fence.Standing:
     return fence.Standing.RUNNING if control is None else _standing(generation, control)
 
 
-dedup_of_plans = _off((items, "_heard_of", lambda row, batch_id, generation: False))
-dedup_of_judgements = _off((dispatcher_service, "is_current", _any_state))
-current_attempt = _off((dispatcher_service, "is_current", lambda row, attempt: row.state is ItemState.DISPATCHED))
-dead_waiters = _off((fence, "standing", _nobody_is_dead))
-generation_of_waiters = _off((fence, "standing", _any_generation))
-words_not_here_yet = _off((fence, "standing", _older_words_count))
+dedup_of_plans = off((items, "_heard_of", lambda row, batch_id, generation: False))
+dedup_of_judgements = off((dispatcher_service, "is_current", _any_state))
+current_attempt = off((dispatcher_service, "is_current", lambda row, attempt: row.state is ItemState.DISPATCHED))
+dead_waiters = off((fence, "standing", _nobody_is_dead))
+generation_of_waiters = off((fence, "standing", _any_generation))
+words_not_here_yet = off((fence, "standing", _older_words_count))
 
 
 # -- provider gateway
@@ -150,11 +150,11 @@ def _all_ran_here(*, landed: bool, under_way: bool, marked: bool, ran_here: bool
 
 _outbox_write = Outbox.write
 
-row_before_calls = _off((ProviderGateway, "on_shard_dispatched", _calls_before_commit))
-known_shards = _off((ProviderGateway, "on_shard_dispatched", _every_shard_is_new))
-shards_of_others = _off((gateway_service, "what_is_known", _all_ran_here))
-outbox_mark = _off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, (), answers)))
-outbox_answer = _off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, marks, ())))
+row_before_calls = off((ProviderGateway, "on_shard_dispatched", _calls_before_commit))
+known_shards = off((ProviderGateway, "on_shard_dispatched", _every_shard_is_new))
+shards_of_others = off((gateway_service, "what_is_known", _all_ran_here))
+outbox_mark = off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, (), answers)))
+outbox_answer = off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, marks, ())))
 
 
 _go_on = SimulatedCaller._go_on
@@ -171,11 +171,11 @@ def _send_whenever(self: SimulatedCaller) -> None:
 
 
 #: the simulation's caller stands for `HttpCaller`, step by step
-lease_end_before_send = _off((SimulatedCaller, "_go_on", _send_whenever))
+lease_end_before_send = off((SimulatedCaller, "_go_on", _send_whenever))
 
 
 #: what waits at the HTTP side counts as started, as if it had been sent when it was handed over
-held_until_sent = _off((SimulatedCaller, "unsent", lambda self, lane: frozenset()))
+held_until_sent = off((SimulatedCaller, "unsent", lambda self, lane: frozenset()))
 
 
 # -- rate governor
@@ -184,7 +184,7 @@ _Terms = governor_pool.Terms
 _terms_of = _Terms.of
 
 
-slots_until_call_deadline = _off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), call_deadline_ms=0)))
+slots_until_call_deadline = off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), call_deadline_ms=0)))
 
 
 # -- planner, publisher, ledger
@@ -223,12 +223,12 @@ def _agreement(*_: Any) -> None:
     return None
 
 
-dedup_of_settlements = _off(
+dedup_of_settlements = off(
     (Chunk, "change_by", lambda self, ordinal, outcome_, revision: Change(before=None, after=outcome_))
 )
-commands_once = _off((batches, "command", _forgetful_command))
-reconciliation = _off((batches, "complete", _soon_complete), (publisher_service, "disagreement", _agreement))
-switch_intent = _off((Publisher, "on_tick", _effects_before_commit))
+commands_once = off((batches, "command", _forgetful_command))
+reconciliation = off((batches, "complete", _soon_complete), (publisher_service, "disagreement", _agreement))
+switch_intent = off((Publisher, "on_tick", _effects_before_commit))
 _switch = FilesTarget._switch
 
 
@@ -237,7 +237,7 @@ def _overwrite(self: Any, publication: Any, manifest: Any) -> Any:
     return _switch(self, publication, manifest)
 
 
-spend_stop = _off((batches, "overspent", lambda row, now_ms: None))
-exclusive_pointer = _off((FilesTarget, "_switch", _overwrite))
-no_cancel_while_switching = _off((Desk, "switching", lambda self, batch_id, dataset_id: False))
-versions_of_attempts = _off((ledger_columns, "attempt_versions", lambda judged: judged["attempt.generation"]))
+spend_stop = off((batches, "overspent", lambda row, now_ms: None))
+exclusive_pointer = off((FilesTarget, "_switch", _overwrite))
+no_cancel_while_switching = off((Desk, "switching", lambda self, batch_id, dataset_id: False))
+versions_of_attempts = off((ledger_columns, "attempt_versions", lambda judged: judged["attempt.generation"]))

@@ -14,6 +14,7 @@ from simulation.world import Run
 
 TESTS = Path(__file__).resolve().parents[1]
 CHUNK = 30
+_WITH_BATCHES = 11
 
 
 @pytest.mark.parametrize("first", range(0, 300, CHUNK))
@@ -25,6 +26,7 @@ def test_every_invariant_holds(first: int) -> None:
     runs = [outcome for outcome in outcomes if isinstance(outcome, Run)]
     assert sum(run.items for run in runs) > 3 * CHUNK
     assert sum(run.calls for run in runs) > 3 * CHUNK
+    assert sum(run.batches for run in runs) > 0
 
 
 def test_a_failing_seed_tells_how_to_replay_it_and_the_way_of_the_item() -> None:
@@ -39,14 +41,15 @@ def test_a_failing_seed_tells_how_to_replay_it_and_the_way_of_the_item() -> None
     assert re.search(r"! log +\w+ goes back from \d+ to \d+ in", outcome.report)
 
 
-def test_a_seed_is_replayed_exactly_in_any_process() -> None:
+@pytest.mark.parametrize("seed", [7, _WITH_BATCHES])
+def test_a_seed_is_replayed_exactly_in_any_process(seed: int) -> None:
     """The replay command is worth something only if dict and set order, time and threads have no say."""
-    code = "from simulation.seeds import run_seed; print(run_seed(7).digest)"
+    code = f"from simulation.seeds import run_seed; print(run_seed({seed}).digest)"
     digests = set()
     for hash_seed in ("0", "1234"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(TESTS)}
         run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         digests.add(run.stdout.strip())
-    outcome = run_seed(7)
+    outcome = run_seed(seed)
     assert isinstance(outcome, Run)
     assert digests == {outcome.digest}

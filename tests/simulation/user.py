@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nightmill.kernel.domain import ids
-from nightmill.kernel.domain.lifecycle import ENDED_BATCH, BatchState, Command, InputFormat
+from nightmill.kernel.domain.lifecycle import ENDED_BATCH, BatchState, Command, InputFormat, Lane
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.outbound import Outbound
@@ -61,7 +61,7 @@ def config_of(shape: Shape) -> Config:
     return Config.model_validate(config)
 
 
-def pipeline_of(shape: Shape, name: str, pools: tuple[str, ...]) -> Pipeline:
+def pipeline_of(shape: Shape, name: str, pools: tuple[str, ...], lane: Lane = Lane.REALTIME) -> Pipeline:
     known = [*LABELS, "doubtful", "rejected"]
     fields = {"label": {"enum": known}, "about": {"type": "string"}}
     return Pipeline.model_validate(
@@ -75,6 +75,7 @@ def pipeline_of(shape: Shape, name: str, pools: tuple[str, ...]) -> Pipeline:
                 {"enum": {"field": "label", "values": list(LABELS), "else": "review"}},
             ],
             "model": {"pools": pools, "max_output_tokens": 16},
+            "lane": lane,
             "repair": {"attempts": shape.repairs},
             "gates": {"completion": shape.completion, "rejects": 1.0},
             "publish": {"format": "jsonl", "partial": shape.partial, "columns": shape.columns},
@@ -106,6 +107,8 @@ class User:
         self._commands = 0
         self._asked: list[JobCommanded] = []
         self.jobs = [self._job(number) for number in range(world.shape.jobs)]
+        if world.bulk is not None:
+            self.jobs = world.bulk.with_jobs(self.jobs)
 
     def turn(self) -> None:
         """What is due, a decision where the line waits for one, and now and then a command nobody expected."""
@@ -191,28 +194,33 @@ class User:
                 *documents[: random.randint(1, count)],
                 *(f"n{number}-{i}" for i in range(random.randint(0, 3))),
             ]
-        rows: list[dict[str, Any]] = [{"id": d, "text": f"{MARKER} text of {d}"} for d in documents]
-        raw = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-        dataset = ids.dataset_id("default", pipeline.name)
         at_ms = world.now_ms + (0 if number == 0 else random.choice((0, 300, 5_000, 20_000)))
-        message = JobSubmitted(
-            job_id=ids.job_id(dataset, at_ms, f"{number:04d}"),
-            dataset_id=dataset,
-            tenant="default",
-            pipeline=pipeline.name,
-            pipeline_digest=world.keep_blob(pipeline.canonical()),
-            input=JobInput(
-                format=InputFormat.JSONL,
-                blob=world.keep_blob(raw),
-                bytes=len(raw),
-                name="rows.jsonl",
-                limit=None,
-                skip_bad_rows=False,
-            ),
-            budget_nano_usd=len(documents) * _TIGHT_ITEM_NANO_USD if shape.tight_budget else None,
-            deadline_at_ms=None,
-            priority=random.choice((0, 0, 5)),
-            tags={},
-            submitted_at_ms=at_ms,
-        )
-        return Job(message=message, pipeline=pipeline, documents=documents, at_ms=at_ms)
+        return job_of(world, pipeline, documents, number=number, at_ms=at_ms)
+
+
+def job_of(world: "World", pipeline: Pipeline, documents: list[str], *, number: int, at_ms: int) -> Job:
+    """A job over these documents, submitted at a moment."""
+    rows: list[dict[str, Any]] = [{"id": d, "text": f"{MARKER} text of {d}"} for d in documents]
+    raw = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    dataset = ids.dataset_id("default", pipeline.name)
+    message = JobSubmitted(
+        job_id=ids.job_id(dataset, at_ms, f"{number:04d}"),
+        dataset_id=dataset,
+        tenant="default",
+        pipeline=pipeline.name,
+        pipeline_digest=world.keep_blob(pipeline.canonical()),
+        input=JobInput(
+            format=InputFormat.JSONL,
+            blob=world.keep_blob(raw),
+            bytes=len(raw),
+            name="rows.jsonl",
+            limit=None,
+            skip_bad_rows=False,
+        ),
+        budget_nano_usd=len(documents) * _TIGHT_ITEM_NANO_USD if world.shape.tight_budget else None,
+        deadline_at_ms=None,
+        priority=world.random.choice((0, 0, 5)),
+        tags={},
+        submitted_at_ms=at_ms,
+    )
+    return Job(message=message, pipeline=pipeline, documents=documents, at_ms=at_ms)

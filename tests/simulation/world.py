@@ -1,7 +1,7 @@
 """The world of one seed: broker, disks, provider, processes and people under one scheduler and one clock.
 
 Nothing here decides by itself: the scheduler picks who goes next, lets time pass and does harm, all from one `Random`.
-In its middle a commit or a publication may let other processes go first, so that two of them meet in any order.
+What may happen in the middle of what a process does is in `moments`.
 """
 
 from dataclasses import dataclass, replace
@@ -9,18 +9,19 @@ from pathlib import Path
 from random import Random
 
 from nightmill.kernel.domain.ids import digest
-from nightmill.kernel.runtime.log import OutcomeUnknown
-from nightmill.kernel.runtime.memory import CommitPoint, MemorySession
 from simulation import disk
+from simulation.bulk.lane import BulkLane
+from simulation.bulk.mix import draw_bulk
 from simulation.checker import Checker
 from simulation.clickhouse import Connection, SimulatedClickHouse
 from simulation.disk import Disks
 from simulation.ears import listening
 from simulation.faults import Faults
 from simulation.mix import Focus, Mix, draw_mix, draw_shape
+from simulation.moments import Moments
 from simulation.process import Process
 from simulation.provider import Provider
-from simulation.seams import Killed, SimulatedBroker, SimulatedSession
+from simulation.seams import SimulatedBroker
 from simulation.stranger import Strangers
 from simulation.trace import Trace
 from simulation.user import User, config_of, input_factor_of
@@ -49,7 +50,8 @@ class Run:
     turns: int
     virtual_s: float
     items: int
-    calls: int
+    calls: int  #: realtime ones, and lines of batches that ran
+    batches: int  #: at the provider's Batch API
 
 
 class World:
@@ -67,17 +69,21 @@ class World:
         self.now_ms = self.start_ms = START_MS
         self.calm = False
         self.staging_away = self.backlog = False
-        self.depth = 0  #: of processes that wait in their middle for others
         self.turns = 0
         self.activity = 0  #: grows whenever anything happens that somebody could notice
         self.trace = Trace()
         self.disks = Disks()
         self.blobs: dict[str, bytes] = {}
         self.config = config_of(self.shape)
+        drawn = draw_bulk(seed) if focus is None else focus.draw_bulk(seed)
+        self.bulk = None if drawn is None else BulkLane(self, drawn)
+        if self.bulk is not None:
+            self.config = self.bulk.config(self.config)
         self.clickhouse = SimulatedClickHouse()
         stagger = self.random if self.random.random() < 0.7 else None
         self.broker = SimulatedBroker(partitions=2, now_ms=START_MS, stagger=stagger)
-        self.broker.at_commit = self._at_commit
+        self.moments = Moments(self)
+        self.broker.at_commit = self.moments.at_commit
         self.broker.on_wait = lambda seconds: self.pass_time(max(1, int(seconds * 1000)))
         self._log = self.broker.log()
         factor = input_factor_of(self.shape)
@@ -113,16 +119,17 @@ class World:
             virtual_s=(self.now_ms - START_MS) / 1000,
             items=len(self.checker.items),
             calls=len(self.provider.seen),
+            batches=0 if self.bulk is None else len(self.bulk.api.batches),
         )
 
     def _turn(self, idle: int) -> bool:
         """One turn of the scheduler; whether anything was done."""
         self.turns += 1
         self.pass_time(self._stride(idle))
-        self._wake()
+        self.wake()
         self.faults.turn()
         self.user.turn()
-        return self._go(self.processes)
+        return self.go(self.processes)
 
     def _stride(self, idle: int) -> int:
         if idle > 2:
@@ -131,7 +138,7 @@ class World:
             return self.random.choice((1_000, 4_000))
         return int(self.random.expovariate(1 / self.shape.tempo_ms))
 
-    def _go(self, processes: list[Process]) -> bool:
+    def go(self, processes: list[Process]) -> bool:
         """Somebody does something."""
         work = [(process, each) for process in processes if process.has_threads for each in process.work()]
         if work and self.random.random() < 0.5:
@@ -144,6 +151,8 @@ class World:
     def _calm_down(self) -> None:
         self.calm = True
         self.provider.mix = Mix()
+        if self.bulk is not None:
+            self.bulk.calm_down()
         self.note("world", "calm")
         self.faults.end()
 
@@ -153,7 +162,7 @@ class World:
         for _ in range(_CALM_ROUNDS):
             self.turns += 1
             self.pass_time(stride_ms)
-            self._wake()
+            self.wake()
             acted = False
             for process in self.processes:
                 for each in process.work():
@@ -168,7 +177,7 @@ class World:
                     return
         self.checker.not_drained()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         for process in self.processes:
             if not process.alive and not process.retired and not process.busy and process.up_at_ms <= self.now_ms:
                 process.start()
@@ -184,15 +193,6 @@ class World:
         self.activity += 1
         return not self.happens("lost_ask")
 
-    def at_point(self, process: Process, what: str) -> None:
-        """A process is in the middle of something."""
-        if what.startswith(("before on_", "after on_")):
-            if self.mix.crash_in_handler and process.loop is not None and not process.careful:
-                self._strike(process, "crash_in_handler", what)
-            return
-        self._let_others()
-        self._strike(process, "crash_in_publish", what)
-
     def pass_time(self, ms: int) -> None:
         """Time passes for everybody; those that are not stopped send their heartbeats meanwhile."""
         self.now_ms += ms
@@ -202,6 +202,8 @@ class World:
         self.broker.now_ms = self.now_ms
         self.broker.let_markers_come()
         self.provider.work(self.now_ms)
+        if self.bulk is not None:
+            self.bulk.api.work()
         self.checker.calls_in_flight()
 
     def looks_of(self, name: str) -> int:
@@ -231,71 +233,3 @@ class World:
     def note(self, actor: str, event: str) -> None:
         self.activity += 1
         self.trace.note(self.now_ms, actor, event)
-
-    # -- commits
-
-    def _at_commit(self, session: MemorySession, point: CommitPoint) -> None:
-        process = next(p for p in self.processes if p.log is not None and p.log.opened is session)
-        match point:
-            case CommitPoint.BEFORE:
-                self._sleep(process)
-                self._strike(process, "crash_before_commit", "before its commit")
-            case CommitPoint.WRITTEN:
-                self._let_others()
-                self._strike(process, "crash_in_commit", "in its commit")
-                self._lose_broker()
-                if self.happens("unknown_commit"):
-                    self.note(process.name, "commit of unknown outcome (not done yet)")
-                    raise OutcomeUnknown("simulated")
-            case CommitPoint.DONE:
-                assert isinstance(session, SimulatedSession)
-                self.activity += 1
-                self.checker.committed(process.name, session.records)
-                self.faults.remember(session.records)
-                self._strike(process, "crash_after_commit", "after its commit")
-                self._lose_broker()
-                if self.happens("unknown_commit"):
-                    self.note(process.name, "commit of unknown outcome (done)")
-                    raise OutcomeUnknown("simulated")
-
-    def _lose_broker(self) -> None:
-        """The broker goes away and its answer to a commit with it, or it is away already."""
-        if self.happens("broker_away"):
-            self.faults.lose_broker()
-        if self.broker.down:
-            raise OutcomeUnknown("simulated")
-
-    def _strike(self, process: Process, fault: str, what: str) -> None:
-        if self.happens(fault):
-            self.note(process.name, f"is killed {what}")
-            raise Killed
-
-    def _sleep(self, process: Process) -> None:
-        """The process is stopped in the middle of its step, long enough to be given up; it will not know."""
-        if self.depth or not self.happens("pause_in_step"):
-            return
-        self.note(process.name, "is stopped before its commit")
-        process.paused_until_ms = self.now_ms + self.random.choice((7_000, 12_000))
-        self.depth += 1
-        try:
-            for _ in range(150):
-                self.pass_time(int(self.random.expovariate(1 / 100)))
-                self._wake()
-                self._go(self.processes)
-                if self.now_ms >= process.paused_until_ms:
-                    break
-        finally:
-            self.depth -= 1
-            process.paused_until_ms = 0
-
-    def _let_others(self) -> None:
-        """Others go first, for a while."""
-        if self.calm or self.depth or self.random.random() < 0.8:
-            return
-        self.depth += 1
-        try:
-            for _ in range(self.random.choice((1, 5, 20))):
-                self.pass_time(int(self.random.expovariate(1 / self.shape.tempo_ms)))
-                self._go(self.processes)
-        finally:
-            self.depth -= 1
