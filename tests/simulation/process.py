@@ -173,7 +173,7 @@ class Process:
 
     def do(self, work: Work) -> None:
         if self._falls_asleep(work[0]):
-            naps_ms = (3_000, 6_000, 12_000) if work[0] == "call" else (3_000, 12_000, 60_000)
+            naps_ms = (3_000, 6_000, 12_000) if work[0] == "call" else (5_000, 60_000, 90_000)
             self.paused_until_ms = self.world.now_ms + self.world.random.choice(naps_ms)
             self.world.note(self.name, f"is stopped in a {work[0]} for {self.paused_until_ms - self.world.now_ms} ms")
             return
