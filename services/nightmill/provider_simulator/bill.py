@@ -35,6 +35,7 @@ class Call:
     billed_nano_usd: int | None = None  # None: nothing billed, or a model without a price
     tier: str = "default"
     delivered: bool = False
+    usage_told: bool = True  # by the answer, should it be delivered
     status: int | None = None  # None: no status line was sent
     code: str | None = None  # of the error body
     fault: str | None = None
@@ -58,6 +59,7 @@ class Call:
             "billed_nano_usd": self.billed_nano_usd,
             "tier": self.tier,
             "delivered": self.delivered,
+            "usage_delivered": self.delivered and self.usage_told,
             "status": self.status,
             "code": self.code,
             "fault": self.fault,
@@ -99,6 +101,7 @@ def call_of_row(row: Mapping[str, JsonValue]) -> Call:
         billed_nano_usd=None if row.get("billed_nano_usd") is None else number("billed_nano_usd"),
         tier=text("tier") or "default",
         delivered=row.get("delivered") is True,
+        usage_told=row.get("usage_delivered") is row.get("delivered"),
         status=None if row.get("status") is None else number("status"),
         code=text("code"),
         fault=text("fault"),

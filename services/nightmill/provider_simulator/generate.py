@@ -18,7 +18,7 @@ from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.prices import Usage
 from nightmill.provider_simulator.prompt_cache import NOTHING, Cached, PromptCache
 from nightmill.provider_simulator.reply import Reply
-from nightmill.provider_simulator.rules import AnswerRule, AnswerUsage, VectorForm
+from nightmill.provider_simulator.rules import AnswerRule, AnswerUsage, UsageForm, VectorForm
 from nightmill.provider_simulator.scenario import Dialect, Scenario
 
 _PLAIN = AnswerUsage()
@@ -73,7 +73,15 @@ def work(job: Work, scenario: Scenario, cache: PromptCache, *, now_ms: int) -> R
     else:
         body = SHAPES[job.operation](ask, answer, usage, sent)
     wait_ms = 0.0 if scenario.instant else _wait_ms(scenario, job, answer)
-    return Reply(status=200, body=body, usage=usage, tier=tier, completion=True, wait_ms=wait_ms)
+    return Reply(
+        status=200,
+        body=body,
+        usage=usage,
+        tier=tier,
+        completion=True,
+        usage_told=told.report is UsageForm.FULL,
+        wait_ms=wait_ms,
+    )
 
 
 def _usage(ask: Ask, answer: Answer, told: AnswerUsage, cached: Cached) -> Usage:

@@ -99,6 +99,7 @@ class Provider:
             reply = self._decided(inbound, route, call, now_ms)
             reply.call = call
             call.accepted, call.fault, call.code, call.tier = reply.accepted, reply.fault, reply.code, reply.tier
+            call.usage_told = reply.usage_told
             if run.slots is not None and reply.usage is not None:
                 run.working, held = run.working + 1, True
                 await run.slots.acquire()

@@ -54,6 +54,7 @@ class Reply:
     usage: Usage | None = None  # billed if not None
     tier: str = "default"  # at which it is billed
     completion: bool = False  # the body is the answer that is owed, so sending all of it is a delivery
+    usage_told: bool = True  # the answer says what it used, in a way that its caller can know for its own
     wait_ms: float = 0.0
     code: str | None = None
     fault: str | None = None

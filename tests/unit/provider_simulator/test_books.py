@@ -58,6 +58,7 @@ def test_totals_and_rows() -> None:
         "billed_nano_usd": None,
         "tier": "default",
         "delivered": False,
+        "usage_delivered": False,
         "status": None,
         "code": None,
         "fault": "reset_after_billing",

@@ -76,8 +76,9 @@ class BatchBook:
         """The rows as the ledger shows them, `delivered` filled in; only accepted ones unless `refused`."""
         for row in self.rows():
             if refused or row["accepted"]:
-                end, file = _int(row.pop("end")), row.pop("file")
+                end, file, told = _int(row.pop("end")), row.pop("file"), row.pop("told") is True
                 row["delivered"] = bool(row["billed"]) and file == self.output_id and 0 < end <= delivered_to
+                row["usage_delivered"] = row["delivered"] and told
                 yield to_json(row) + b"\n"
 
     def recount(self) -> None:

@@ -26,7 +26,7 @@ _BOOK = (
     b'"billed_prompt_tokens":%d,"billed_completion_tokens":%d,"billed_cached_tokens":%d,'
     b'"billed_cache_write_tokens":%d,"billed_cache_write_1h_tokens":%d,"billed_nano_usd":%b,"tier":"batch",'
     b'"status":%b,"code":%b,"fault":%b,"started_at_ms":%d,"ended_at_ms":%d,"prompt_tokens":%d,"batch_id":"%b",'
-    b'"file":"%b","end":%d}'
+    b'"file":"%b","end":%d,"told":%b}'
 )
 _NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)
 
@@ -103,4 +103,5 @@ def book_row(done: Done, *, batch_id: str, file_id: str, end: int, started_at_ms
         batch_id.encode(),
         file_id.encode(),
         end,
+        b"true" if reply is not None and reply.completion and reply.usage_told else b"false",
     )
