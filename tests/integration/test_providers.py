@@ -63,7 +63,7 @@ def test_the_classes_of_tokens_are_those_of_the_bill(simulator: Simulator, desk:
     assert (used.cache_write_1h_tokens or 0) == billed["billed_cache_write_1h_tokens"]
 
 
-@pytest.mark.parametrize("report", ["missing", "null"])
+@pytest.mark.parametrize("report", ["missing", "null", "zero"])
 @pytest.mark.parametrize("pool", ALL, ids=name_of)
 def test_a_usage_that_is_not_told_is_an_unknown_cost(
     simulator: Simulator, desk: Desk, pool: dict[str, Any], report: str

@@ -115,8 +115,11 @@ def usage_of(
     written: int | None,
     written_1h: int | None = None,
 ) -> Usage | None:
-    """Usage when both sums are there. Cached and written tokens are inside the prompt's, whatever a provider says."""
-    if prompt is None or completion is None:
+    """Usage when both sums are there. Cached and written tokens are inside the prompt's, whatever a provider says.
+
+    No prompt has 0 tokens: a provider that says so has counted nothing, and a cost of it would be 0 instead of unknown.
+    """
+    if not prompt or completion is None:
         return None
     read = min(cached or 0, prompt)
     short = None if written is None else min(written, prompt - read)
