@@ -182,6 +182,7 @@ def _batch(document: Any) -> BatchSeen | None:
         stage=_stage(status, document),
         status=status,
         absent_not_run=status == "cancelled",
+        ran=_ran(document.get("request_counts")),
         submission=text_of(keys.get(SUBMISSION)),
         fingerprint=text_of(keys.get(FINGERPRINT)),
         created_at_ms=None if created_s is None else created_s * 1000,
@@ -189,6 +190,12 @@ def _batch(document: Any) -> BatchSeen | None:
         error_id=text_of(document.get("error_file_id")),
         faults=_faults(document.get("errors")),
     )
+
+
+def _ran(counts: Any) -> int | None:
+    numbers = [number_of(counts.get(name)) for name in ("completed", "failed")] if isinstance(counts, dict) else []
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _stage(status: str, document: Mapping[str, Any]) -> Stage:

@@ -60,5 +60,10 @@ def faulty(order: Order, fault: InputFault, now_ms: int) -> AttemptAnswered:
 
 
 def _of_a_line(found: Failure, line: ResultLine) -> Failure:
-    """A line's failure says nothing of when to come back to the pool: that was hours ago."""
+    """A line's failure says nothing of when to come back to the pool: that was hours ago.
+
+    So a 429 without a time is the ordinary one (row 47), and nothing of it is billed.
+    """
+    if found.signal == Signal.UNKNOWN_429:
+        return failure(Signal.RATE_LIMITED)
     return replace(found, retry_after_ms=None, billed=Billed.NO if line.free else found.billed)

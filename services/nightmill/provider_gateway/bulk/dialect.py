@@ -79,7 +79,8 @@ class BatchSeen:
     id: str
     stage: Stage
     status: str  #: in the provider's own word
-    absent_not_run: bool = False  #: what the results of this end do not list surely did not run
+    absent_not_run: bool = False  #: what the results of this end do not list did not run, if no row of them is lost
+    ran: int | None = None  #: requests that ran, as the provider counts; believed only where rows are fewer
     submission: str | None = None  #: our key, where it came back with the batch
     fingerprint: str | None = None
     requests: int | None = None

@@ -93,7 +93,7 @@ class Outcomes:
                 effect.put.append(submission.note(cancelled_at_ms=now_ms))
                 submission.looks, submission.due_at_ms = 0, now_ms
             case Step.FETCH, (e.Harvest() | e.Absent()):
-                self._fetched(submission, outcome, now_ms)
+                self._fetched(submission, outcome, effect, now_ms)
             case Step.REMOVE, e.Done():
                 effect.put.append(submission.note(removed_at_ms=now_ms))
             case _:
@@ -158,9 +158,10 @@ class Outcomes:
             metrics.count("bulk_lines_strange", submission.row.requests, pool=submission.row.pool)
             facts |= {"output_id": None, "error_id": None}
         effect.put.append(submission.move(ProviderBatchEvent.END, **facts))
+        submission.ran = seen.ran
         _log(submission, "batch ended", "batch_ended", status=seen.status)
 
-    def _fetched(self, submission: Submission, outcome: e.Harvest | e.Absent, now_ms: int) -> None:
+    def _fetched(self, submission: Submission, outcome: e.Harvest | e.Absent, effect: Effect, now_ms: int) -> None:
         row = submission.row
         if isinstance(outcome, e.Absent):
             self._again_later(submission, now_ms)
@@ -168,9 +169,16 @@ class Outcomes:
             if self._is_lost(submission, row.ended_at_ms, now_ms):
                 _log(submission, "results lost", "results_lost", level=logging.ERROR)
                 submission.harvest, submission.due_at_ms = _lost(submission), now_ms
+                _doubt_cancel(submission, effect)
             return
         submission.gone = False
-        missing = 0 if row.absent_not_run else outcome.places.missing
+        # lines of requests that were answered before a restart are nobody's now
+        strangers = max(0, outcome.strangers - (row.requests - len(submission.orders)))
+        missing = outcome.places.missing
+        if missing and (strangers or row.requests - missing < (submission.ran or 0)):
+            _doubt_cancel(submission, effect)
+        if submission.row.absent_not_run:
+            missing = 0
         if missing and not submission.refetched:
             submission.refetched = True
             self._again_later(submission, now_ms)
@@ -181,8 +189,6 @@ class Outcomes:
             level = logging.ERROR if is_many else logging.WARNING
             _log(submission, "results are missing", "results_missing", level=level, missing=missing)
             metrics.count("bulk_lines_missing", missing, pool=row.pool)
-        # lines of requests that were answered before a restart are nobody's now
-        strangers = max(0, outcome.strangers - (row.requests - len(submission.orders)))
         _log(submission, "results are here", "results_fetched", missing=missing, repeats=outcome.repeats)
         if strangers or outcome.repeats:
             metrics.count("bulk_lines_strange", strangers + outcome.repeats, pool=row.pool)
@@ -242,6 +248,12 @@ def _lacked_room(answered: AttemptAnswered) -> bool:
     found = answered.failure
     capacity = found is not None and found.failure_class is FailureClass.CAPACITY
     return capacity and found is not None and found.signal != Signal.BATCH_EXPIRED
+
+
+def _doubt_cancel(submission: Submission, effect: Effect) -> None:
+    """A row of a cancelled batch is lost: a request without one may have run, and may have been billed."""
+    if submission.row.absent_not_run:
+        effect.put.append(submission.note(absent_not_run=False))
 
 
 def _lost(submission: Submission) -> e.Harvest:

@@ -36,6 +36,7 @@ class Submission:
     busy: bool = False  #: an errand is under way
     called_off: bool = False  #: nobody wants any of it any more
     harvest: Harvest | None = None
+    ran: int | None = None  #: requests that ran, as the provider counts; not known after a restart
     refetched: bool = False
     gone: bool = False  #: the provider says that it has not the batch, or not its results
     strays: bool = False  #: an upload broke off that may have arrived

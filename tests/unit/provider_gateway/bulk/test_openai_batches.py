@@ -46,7 +46,7 @@ def test_stages(fields: dict[str, Any], stage: Stage, absent_not_run: bool) -> N
 
 
 def test_what_else_a_batch_tells() -> None:
-    """Counts are not even read; an empty file id is none."""
+    """An empty file id is none; the counts say at most that a row is missing."""
     errors = {"data": [{"code": "invalid_json_line", "line": 3, "param": None}, {"code": "empty_file", "line": None}]}
     found = seen(
         output_file_id="",
@@ -55,7 +55,7 @@ def test_what_else_a_batch_tells() -> None:
         request_counts={"total": 3, "completed": 3, "failed": 0},
         metadata={"nightmill_submission": "s", "nightmill_fingerprint": "f"},
     )
-    assert (found.output_id, found.error_id) == (None, "file-2")
+    assert (found.output_id, found.error_id, found.ran) == (None, "file-2", 3)
     assert (found.submission, found.fingerprint, found.created_at_ms) == ("s", "f", 1_796_000_000_000)
     assert found.faults == (InputFault(code="invalid_json_line", line=3), InputFault(code="empty_file"))
 
@@ -102,6 +102,7 @@ LINES: list[tuple[dict[str, Any], AttemptState, str | None, Billed | None]] = [
         FailureClass.BAD_INPUT,
         Billed.NO,
     ),
+    ({"response": {"status_code": 429, "body": {}}}, AttemptState.FAILED, FailureClass.CAPACITY, Billed.NO),
     ({"response": {"status_code": 500, "body": {}}}, AttemptState.FAILED, FailureClass.TRANSIENT, Billed.UNKNOWN),
     ({"response": {"status_code": 0, "body": {}}}, AttemptState.FAILED, FailureClass.TRANSIENT, Billed.UNKNOWN),
     ({"error": {"code": "batch_expired"}}, AttemptState.FAILED, FailureClass.CAPACITY, Billed.NO),
