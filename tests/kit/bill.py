@@ -26,6 +26,8 @@ class Charge:
     delivered: bool
     nano_usd: int
     batch_id: str | None
+    fault: str | None = None
+    told: bool = True  #: its caller was handed the answer, and its usage with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,9 @@ class Unknown:
     signal: str
     charged_nano_usd: int
     reserved_nano_usd: int
+    fault: str | None = None  #: of the provider's, that befell it
+    charged: bool = False  #: it is on the bill
+    told: bool = False  #: it is on the bill, and its usage was delivered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +84,14 @@ class Agreement:
         return whole and not self.differences
 
 
-def compare(charges: Iterable[Charge], booked: Iterable[Booked]) -> Agreement:
+def compare(charges: Iterable[Charge], attempts: Iterable[Booked]) -> Agreement:
     """Lay the books side by side."""
-    billed = [charge for charge in charges if charge.billed]
+    heard = list(charges)
+    faults = {charge.attempt_id: charge.fault for charge in heard if charge.fault is not None}
+    billed = [charge for charge in heard if charge.billed]
     times = Counter(charge.attempt_id for charge in billed)
     bill = {charge.attempt_id: charge for charge in billed}
-    rows = {row.attempt_id: row for row in booked}
+    rows = {row.attempt_id: row for row in attempts}
     differences = [f"{attempt} was billed {count} times" for attempt, count in times.items() if count > 1]
     differences += [f"{attempt} was billed and is not in the ledger" for attempt in bill.keys() - rows.keys()]
     known: list[Booked] = []
@@ -100,7 +107,7 @@ def compare(charges: Iterable[Charge], booked: Iterable[Booked]) -> Agreement:
             if row.cost_nano_usd != charged:
                 differences.append(f"{row.attempt_id} was billed {charged} and costs {row.cost_nano_usd} in the ledger")
         else:
-            unknown.append(_unknown(row, charged))
+            unknown.append(_unknown(row, charge, faults.get(row.attempt_id)))
             if row.reserved_nano_usd < charged:
                 differences.append(f"{row.attempt_id} was billed {charged}, and {row.reserved_nano_usd} is reserved")
     return Agreement(
@@ -113,13 +120,16 @@ def compare(charges: Iterable[Charge], booked: Iterable[Booked]) -> Agreement:
     )
 
 
-def _unknown(row: Booked, charged: int) -> Unknown:
+def _unknown(row: Booked, charge: Charge | None, fault: str | None) -> Unknown:
     return Unknown(
         attempt_id=row.attempt_id,
         model=row.model,
         signal=row.signal,
-        charged_nano_usd=charged,
+        charged_nano_usd=0 if charge is None else charge.nano_usd,
         reserved_nano_usd=row.reserved_nano_usd,
+        fault=fault,
+        charged=charge is not None,
+        told=charge is not None and charge.told,
     )
 
 
@@ -133,30 +143,36 @@ def charges_of(rows: Iterable[Mapping[str, Any]]) -> list[Charge]:
             delivered=row["delivered"],
             nano_usd=row["billed_nano_usd"] or 0,
             batch_id=row["batch_id"],
+            fault=row["fault"],
+            told=row["usage_delivered"],
         )
         for row in rows
     ]
 
 
+#: of the ledger's table, in the order in which `booked` takes them
+COLUMNS = "attempt_id, model, state, billed, failure_signal, verdict, toString(cost_usd), toString(reserved_usd)"
+
+
+def booked(row: Sequence[Any]) -> Booked:
+    """A row of these columns."""
+    attempt_id, model, state, billed, signal, verdict, cost, reserved = row
+    return Booked(
+        attempt_id=attempt_id,
+        model=model,
+        state=state,
+        billed=billed,
+        signal=signal,
+        verdict=verdict,
+        cost_nano_usd=None if cost is None else _nano(cost),
+        reserved_nano_usd=_nano(reserved),
+    )
+
+
 def booked_of(client: Client, job_id: str) -> list[Booked]:
     """The ledger's attempts of a job. Raises `NightmillError` while the ledger is away."""
-    columns = "attempt_id, model, state, billed, failure_signal, verdict, toString(cost_usd), toString(reserved_usd)"
-    query = f"SELECT {columns} FROM attempts FINAL WHERE job_id = '{job_id}'"
-    return [
-        Booked(
-            attempt_id=attempt_id,
-            model=model,
-            state=state,
-            billed=billed,
-            signal=signal,
-            verdict=verdict,
-            cost_nano_usd=None if cost is None else _nano(cost),
-            reserved_nano_usd=_nano(reserved),
-        )
-        for attempt_id, model, state, billed, signal, verdict, cost, reserved in client.sql(
-            query, max_rows=_MOST_ROWS
-        ).rows
-    ]
+    query = f"SELECT {COLUMNS} FROM attempts FINAL WHERE job_id = '{job_id}'"
+    return [booked(row) for row in client.sql(query, max_rows=_MOST_ROWS).rows]
 
 
 def _nano(usd: str) -> int:

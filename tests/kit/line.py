@@ -39,6 +39,7 @@ from nightmill.kernel.wire.messages import (
     PublicationRow,
 )
 from nightmill.kernel.wire.topics import BATCH_CONTROLLED
+from nightmill.ledger import run as ledger
 from nightmill.planner.service import Planner
 from nightmill.planner.tokens import count_tokens
 from nightmill.provider_gateway.bulk.errands import Runner
@@ -56,6 +57,7 @@ from nightmill.validator.service import Validator
 M = TypeVar("M")
 #: of the bulk lane: a provider whose day is a second
 QUICK = Timing(gather=100, submit_within=800, request=500, guard=200, list_lag=100, poll=50, longest_poll=200, retry=50)
+LEDGER_COMMITS_MS = 500  #: an insert costs a server the same whatever it holds
 SERVICES = ("planner", "dispatcher", "provider_gateway", "validator", "publisher", "rate_governor")
 
 
@@ -65,7 +67,7 @@ def now_ms() -> int:
 
 @dataclass
 class Line:
-    """All services but the ledger, on one memory broker."""
+    """All services on one memory broker; the ledger among them if it has a ClickHouse to write to."""
 
     folder: Path
     config: Config
@@ -73,6 +75,7 @@ class Line:
     bulk_timing: Timing = QUICK
     host: str = ""  #: whose disk a service is started on
     instance: str = "0"  #: under which name
+    clickhouse_url: str | None = None
     loops: dict[str, Loop] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,7 +85,7 @@ class Line:
         self._writer = self.log.writer()
         self._views = Views(self.log, [*viewed_by("api"), BATCH_CONTROLLED], time.monotonic)
         self._suffixes = (f"{number:04d}" for number in itertools.count(1))
-        for name in SERVICES:
+        for name in (*SERVICES, *(["ledger"] if self.clickhouse_url else [])):
             self.start(name)
 
     def start(self, name: str) -> None:
@@ -93,7 +96,7 @@ class Line:
             instance=self.instance,
             state_dir=self.folder / "state" / self.host / name,
             clock_s=time.monotonic,
-            pace=Pace(commit_every_ms=20),
+            pace=Pace(commit_every_ms=LEDGER_COMMITS_MS if name == "ledger" else 20),
         )
 
     def _build(self, name: str) -> Service:
@@ -110,12 +113,22 @@ class Line:
                 return Publisher(self.blobs, targets, ThreadPoolExecutor(max_workers=1))
             case "rate_governor":
                 return RateGovernor(self.config.pools)
+            case "ledger":
+                return ledger.build(self._settings())
         return self._gateway()
 
-    def _gateway(self) -> Service:
-        settings = Settings(
-            home=self.folder, bootstrap="", config_dir=self.folder, blobs_url=str(self.folder / "blobs"), environment={}
+    def _settings(self) -> Settings:
+        return Settings(
+            home=self.folder,
+            bootstrap="",
+            config_dir=self.folder,
+            blobs_url=str(self.folder / "blobs"),
+            clickhouse_url=self.clickhouse_url,
+            environment={},
         )
+
+    def _gateway(self) -> Service:
+        settings = self._settings()
         found = {n: access_of(n, p, self.config.prices, settings) for n, p in self.config.pools.items()}
         accesses = {name: access for name, (access, _) in found.items()}
         self.keys = {name: f"Bearer {key}" for name, (_, key) in found.items() if key is not None}
