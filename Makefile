@@ -27,7 +27,7 @@ help:
 	@echo "make codegen   write messages and topics from schemas/ and contracts/"
 	@echo "make bench     figures, beside plain clients and a durable peer in the same run"
 	@echo "make chaos     kill services, the broker and everything in the middle of 40 jobs, about half an hour"
-	@echo "make soak      the long runs of the bulk lane: its gateway killed in the middle of 10 jobs of 20,000 items"
+	@echo "make soak      the long runs: the gateway killed in 10 batch jobs of 20,000 items; bill = ledger over 100,000 attempts"
 	@echo "make simulate  the whole line under faults, SEEDS=10000 of them or SEED=7 again"
 	@echo "make clean     remove what these steps made in this folder"
 
@@ -91,6 +91,7 @@ chaos: setup setup-kafka
 
 soak: setup setup-kafka
 	$(BIN)/python tests/chaos --bulk
+	$(BIN)/python tests/agreement
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -21,7 +21,7 @@ from kit.simulator import Simulator
 from nightmill.api.ledger import Ledger, in_nano_usd
 from nightmill.api.requests import SqlRequest
 from nightmill.api.token import ensure_token
-from nightmill.kernel.domain.lifecycle import ENDED_BATCH
+from nightmill.kernel.domain.lifecycle import ENDED_BATCH, BatchState
 from nightmill.kernel.wire.messages import Totals
 
 #: documents of one round, which has every act once; of ten calls, eight are an item's first
@@ -30,6 +30,8 @@ _FIRST_CALLS = 0.8
 _OWN = {"dialect": "llm_d", "prices": {"served": world.SERVED}}
 _HOSTED = {"dialect": "openai"}
 _FEW = 6
+#: a job of which nothing was answered is held; its costs are as final as any
+_STOPPED = ENDED_BATCH | {BatchState.HELD}
 _PATIENCE_S = 90.0
 _STEPS = 20
 
@@ -171,7 +173,7 @@ class Site:
 
     def _all_ended(self) -> bool:
         rows = self.line.publications()
-        return all(job in rows and rows[job].state in ENDED_BATCH for job in self.jobs)
+        return all(job in rows and rows[job].state in _STOPPED for job in self.jobs)
 
     def _ledger_is_there(self) -> bool:
         log = self.line.log
@@ -187,7 +189,7 @@ class Site:
 
     def _standstill(self) -> str:
         rows = self.line.publications()
-        open_jobs = [job for job in self.jobs if job not in rows or rows[job].state not in ENDED_BATCH]
+        open_jobs = [job for job in self.jobs if job not in rows or rows[job].state not in _STOPPED]
         stalls = [f"{stall.subject}: {stall.reason}" for stall in self.line.gateway.stalls()]
         return f"{len(open_jobs)} of {len(self.jobs)} jobs are open: {open_jobs[:20]}; stalls: {stalls}"
 
