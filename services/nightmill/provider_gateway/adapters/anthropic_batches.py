@@ -14,7 +14,16 @@ from msgspec.json import Decoder
 
 from nightmill.kernel.domain.parameters import anthropic_version
 from nightmill.kernel.domain.settings import Pool
-from nightmill.provider_gateway.adapters.batch_wire import number_of, object_of, page_of, text_of, url_of
+from nightmill.provider_gateway.adapters.batch_wire import (
+    member,
+    number_of,
+    object_of,
+    page_of,
+    raw_of,
+    text_of,
+    url_of,
+)
+from nightmill.provider_gateway.adapters.reading import word
 from nightmill.provider_gateway.bulk.dialect import (
     MOST_ID_CHARS,
     Ask,
@@ -125,11 +134,8 @@ class AnthropicBatches:
         return Ask(method="DELETE", url=_url(base_url, file_id))
 
     def read(self, line: bytes) -> ResultLine | None:
-        try:
-            found = _LINES.decode(line)
-        except (DecodeError, ValidationError, RecursionError):
-            return None
-        if not 0 < len(found.custom_id) <= MOST_ID_CHARS:
+        found = _line(line)
+        if found is None or not 0 < len(found.custom_id) <= MOST_ID_CHARS:
             return None
         match found.result.type:
             case "succeeded":
@@ -142,6 +148,21 @@ class AnthropicBatches:
                 return ResultLine(custom_id=found.custom_id, fate=fate, code=kind, free=kind in _NOT_RUN)
 
 
+def _line(line: bytes) -> _Line | None:
+    """A line as documented, else what can be made of it: an answer that was paid for is not lost by its wrapping."""
+    try:
+        return _LINES.decode(line)
+    except (DecodeError, ValidationError, RecursionError):
+        pass  # half of a surrogate pair, or a field of another type
+    document = object_of(line)
+    custom_id, result = text_of(member(document, "custom_id")), member(document, "result")
+    kind = text_of(member(result, "type"))
+    if custom_id is None or kind is None:
+        return None
+    message, error = raw_of(member(result, "message")), raw_of(member(result, "error"))
+    return _Line(custom_id=custom_id, result=_Result(type=kind, message=message, error=error))
+
+
 def _errored(line: _Line) -> ResultLine:
     raw = bytes(line.result.error)
     try:
@@ -150,7 +171,7 @@ def _errored(line: _Line) -> ResultLine:
         error = _Error()
     response = Response(status=_STATUS.get(error.error.type, 500), headers={}, body=raw)
     return ResultLine(
-        custom_id=line.custom_id, fate=Fate.RESPONDED, response=response, request_id=error.request_id, free=True
+        custom_id=line.custom_id, fate=Fate.RESPONDED, response=response, request_id=word(error.request_id), free=True
     )
 
 

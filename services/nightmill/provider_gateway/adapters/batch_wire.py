@@ -5,6 +5,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import Raw
+
+from nightmill.provider_gateway.adapters.reading import whole
 from nightmill.provider_gateway.bulk.dialect import BatchSeen, Page
 
 
@@ -23,13 +26,26 @@ def object_of(body: bytes) -> dict[str, Any] | None:
 
 
 def text_of(value: Any) -> str | None:
-    """A text that says something; OpenAI has sent an empty one in place of null."""
-    return value if isinstance(value, str) and value else None
+    """A text that says something; OpenAI has sent an empty one in place of null.
+
+    One with half of a surrogate pair says nothing: it would go into no row and no address.
+    """
+    return value if isinstance(value, str) and value and whole(value) == value else None
 
 
 def number_of(value: Any) -> int | None:
     """A count; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def member(value: Any, name: str) -> Any:
+    """What an object has under a name; None where there is no object, or nothing."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def raw_of(value: Any) -> Raw:
+    """A value as the bytes that it may have been read from."""
+    return Raw(json.dumps(value).encode())
 
 
 def page_of(body: bytes, batch: Callable[[Any], BatchSeen | None]) -> Page | None:

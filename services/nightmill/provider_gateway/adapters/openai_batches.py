@@ -14,7 +14,16 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from nightmill.kernel.domain.settings import Pool
-from nightmill.provider_gateway.adapters.batch_wire import number_of, object_of, page_of, text_of, url_of
+from nightmill.provider_gateway.adapters.batch_wire import (
+    member,
+    number_of,
+    object_of,
+    page_of,
+    raw_of,
+    text_of,
+    url_of,
+)
+from nightmill.provider_gateway.adapters.reading import word
 from nightmill.provider_gateway.bulk.dialect import (
     FINGERPRINT,
     MOST_ID_CHARS,
@@ -37,6 +46,7 @@ _INPUT_EXPIRES_S = 7 * 86_400
 _PAGE = 100
 _FILES = 1_000  #: of a list of files; older ones are forgotten by the provider itself
 _SEARCHED = 1_000  #: of the text of a fault
+_MOST_STATUS = 999
 
 _ENDED = frozenset({"completed", "expired", "cancelled"})
 _REFUSED = "failed"
@@ -146,22 +156,37 @@ class OpenAiBatches:
         return Ask(method="DELETE", url=url_of(base_url, "files", file_id))
 
     def read(self, line: bytes) -> ResultLine | None:
-        try:
-            found = _LINES.decode(line)
-        except (DecodeError, ValidationError, RecursionError):
-            return None
-        if not 0 < len(found.custom_id) <= MOST_ID_CHARS:
+        found = _line(line)
+        if found is None or not 0 < len(found.custom_id) <= MOST_ID_CHARS:
             return None
         response, code = found.response, None if found.error is None else found.error.code
-        if response is not None and response.status_code > 0:
+        if response is not None and 0 < response.status_code <= _MOST_STATUS:
             return ResultLine(
                 custom_id=found.custom_id,
                 fate=Fate.RESPONDED,
                 response=Response(status=response.status_code, headers={}, body=bytes(response.body)),
-                request_id=response.request_id,
+                request_id=word(response.request_id),
             )
         named = code if isinstance(code, str) else None
         return ResultLine(custom_id=found.custom_id, fate=_FATES.get(named or "", Fate.FAILED), code=named)
+
+
+def _line(line: bytes) -> _Line | None:
+    """A line as documented, else what can be made of it: an answer that was paid for is not lost by its wrapping."""
+    try:
+        return _LINES.decode(line)
+    except (DecodeError, ValidationError, RecursionError):
+        pass  # half of a surrogate pair, or a field of another type
+    document = object_of(line)
+    custom_id, response = text_of(member(document, "custom_id")), member(document, "response")
+    if custom_id is None:
+        return None
+    body = _Body(
+        status_code=number_of(member(response, "status_code")) or 0,
+        request_id=text_of(member(response, "request_id")),
+        body=raw_of(member(response, "body")),
+    )
+    return _Line(custom_id=custom_id, response=body, error=_Error(text_of(member(member(document, "error"), "code"))))
 
 
 def _filename(name: str) -> str:

@@ -112,6 +112,15 @@ def test_a_line_ends_its_attempt(
     assert (found and found.failure_class, found and found.billed) == (kind, billed)
 
 
+def test_an_answer_is_not_lost_by_half_a_character() -> None:
+    """E2, E6: it was paid for, and would be paid for again."""
+    message = MESSAGE | {"content": [{"type": "text", "text": "\ud83d"}]}
+    line = WIRE.read(json.dumps({"custom_id": "k", "result": {"type": "succeeded", "message": message}}).encode())
+    assert line is not None
+    answered = answer(make_order(0), line, make_row(ended_at_ms=5), adapter_of("p", "anthropic"))
+    assert answered.state is AttemptState.ANSWERED
+
+
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_bytes_are_a_line_or_none(raw: bytes) -> None:
     found = WIRE.read(raw)

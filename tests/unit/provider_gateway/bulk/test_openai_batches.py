@@ -139,6 +139,38 @@ def test_a_request_without_a_line(not_run: bool, state: AttemptState) -> None:
     assert not_run or "may pay twice" in (answered.failure.message if answered.failure else "")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response": {"status_code": 200, "body": completion("\ud83d")}},  # an answer that was cut within a character
+        {"id": "\ud83d", "response": {"status_code": 200, "body": completion()}},
+        {"response": {"status_code": 200, "request_id": 7, "body": completion()}},
+        {"response": {"status_code": 200, "body": completion()}, "error": ""},
+        {"response": {"status_code": 200, "body": completion()}, "error": {"code": {}}},
+    ],
+)
+def test_an_answer_is_not_lost_by_its_wrapping(fields: dict[str, Any]) -> None:
+    """E2, E6: it was paid for, and would be paid for again; read in a call of its own it is an answer, too."""
+    found = WIRE.read(line(**fields))
+    assert found is not None
+    assert answer(make_order(0), found, make_row(ended_at_ms=5), make_access().adapter).state is AttemptState.ANSWERED
+
+
+@pytest.mark.parametrize("status", [-1, 10**6, 10**30, None, "200"])
+def test_what_is_no_status_is_neither_answer_nor_refusal(status: Any) -> None:
+    found = WIRE.read(line(response={"status_code": status, "body": completion()}))
+    assert found is not None
+    assert (found.fate, found.response) == (Fate.FAILED, None)
+
+
+def test_a_text_that_goes_into_no_row_is_none() -> None:
+    """M4: half of a surrogate pair would end the process when the row is written, after each start."""
+    assert WIRE.seen(json.dumps(BATCH | {"id": "\ud800"}).encode()) is None
+    found = WIRE.read(line(response={"status_code": 200, "request_id": "r" * 10_000, "body": {}}))
+    assert found is not None
+    assert len(found.request_id or "") == 200
+
+
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_bytes_are_a_line_or_none(raw: bytes) -> None:
     found = WIRE.read(raw)
