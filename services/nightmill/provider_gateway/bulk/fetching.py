@@ -27,6 +27,7 @@ _TRANSFER_S = 1800.0
 _REQUEST_S = 60.0
 #: a download that stops so often without bringing a byte is broken off, to be tried again later
 _MOST_STANDSTILLS = 3
+_LONGEST_SIZE = 19  #: digits; Python refuses to read thousands
 
 
 def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
@@ -107,7 +108,7 @@ def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Outcome
 def _total(response: Response) -> int | None:
     """The size of the whole file, as a response about part of it tells."""
     text = response.headers.get("content-range", "").rpartition("/")[2]
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) < _LONGEST_SIZE else None
 
 
 def _missing(errand: e.Fetch, response: Response) -> e.Outcome:
