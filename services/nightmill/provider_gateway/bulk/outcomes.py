@@ -201,7 +201,7 @@ class Outcomes:
         self, submission: Submission, standing: Standing, seen: BatchSeen, effect: Effect, now_ms: int
     ) -> None:
         """What becomes of a batch of which nothing ran stands in `refusals`."""
-        signal = why_refused(seen.faults)
+        signal = why_refused(seen.faults, lines=len(submission.orders))
         codes = sorted({fault.code for fault in seen.faults})
         _log(submission, "batch refused", "batch_refused", level=logging.WARNING, signal=signal, codes=codes)
         match signal:

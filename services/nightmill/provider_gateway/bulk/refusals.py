@@ -34,12 +34,15 @@ _TEXTS = (
 )
 
 
-def why_refused(faults: Sequence[InputFault]) -> Signal:
-    """What the faults of a refused batch come to: what is said of the whole goes before what is said of lines."""
+def why_refused(faults: Sequence[InputFault], *, lines: int) -> Signal:
+    """What the faults of a refused batch come to: what is said of the whole goes before what is said of lines.
+
+    A line that the batch has not is nobody's: if it were believed, all would go again, and be refused, for ever.
+    """
     whole = [signal for fault in faults if (signal := _recognised(fault)) is not None]
     if whole:
         return whole[0]
-    named = any(fault.line is not None for fault in faults)
+    named = any(fault.line is not None and 0 < fault.line <= lines for fault in faults)
     return Signal.BAD_REQUEST if named else Signal.BATCH_REFUSED
 
 

@@ -7,12 +7,12 @@ import pytest
 from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.domain.settings import BulkLimits
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.dialect import BatchSeen, Stage
+from nightmill.provider_gateway.bulk.dialect import BatchSeen, InputFault, Stage
 from nightmill.provider_gateway.bulk.outcomes import Outcomes
 from nightmill.provider_gateway.bulk.results import Places
 from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing
-from unit.provider_gateway.bulk.makers import make_submission
+from unit.provider_gateway.bulk.makers import make_order, make_submission
 from unit.provider_gateway.stage import NOW_MS, POOL
 
 SENT = 3
@@ -81,3 +81,16 @@ def test_results_of_a_cancelled_batch_that_are_gone_say_nothing() -> None:
     assert submission.row.absent_not_run is False
     assert submission.harvest is not None
     assert submission.harvest.places.missing == SENT
+
+
+@pytest.mark.parametrize("number", [0, 2, 10**9])
+def test_a_line_that_the_batch_has_not_is_at_nobodys_fault(number: int) -> None:
+    """E6: the order does not go again and again, to be refused each time."""
+    submission = make_submission(ProviderBatchState.SUBMITTED, provider_batch_id="b1", submitted_at_ms=NOW_MS)
+    submission.orders = [make_order(0)]
+    fault = InputFault(code="invalid_request", line=number)
+    seen = BatchSeen(id="b1", stage=Stage.REFUSED, status="failed", faults=(fault,))
+    effect = Outcomes(Timing()).of(
+        Step.POLL, submission, Standing(POOL, BulkLimits()), e.Polled(batches=(seen,)), NOW_MS + 1
+    )
+    assert (len(effect.answers), list(effect.again)) == (1, [])
