@@ -32,8 +32,8 @@ class Rendered:
     looked_at: int = 1  #: of the orders given, so many are in the call or refused
 
 
-class NoEmbeddings(Exception):
-    """A pipeline of embeddings has come to a pool whose provider has none."""
+class OtherWork(Exception):
+    """A pipeline has come to a pool that can not do its kind of work: pools.yaml was changed since it was admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,8 @@ class Renderer:
             return failure(Signal.DOCUMENT_MISSING, detail=f"block {attempt.row.block} has no row {attempt.row.row}")
         except PromptError as error:
             return failure(Signal.PROMPT_UNRENDERABLE, detail=str(error))
-        except NoEmbeddings:
-            why = f"provider {access.pool.provider} has no embeddings; name another pool in pipeline.yaml"
-            return failure(Signal.POOL_UNUSABLE, detail=why)
+        except OtherWork as error:
+            return failure(Signal.POOL_UNUSABLE, detail=str(error))
 
     def _prepare(self, shard: ShardDispatched, access: PoolAccess) -> _Prepared:
         key = access.name, shard.lane, shard.pipeline_digest
@@ -152,10 +151,12 @@ def _prepared(pipeline: Pipeline, access: PoolAccess, lane: Lane) -> _Prepared:
     prompt, fields = parse_prompt(pipeline.prompt), pipeline.input.fields
     embedding = pipeline.embedding
     if embedding is None:
+        if access.pool.embeddings is not None:
+            raise OtherWork(f"the model of pool {access.name} makes vectors and no answers; name another pool")
         form = access.adapter.form(base_url=access.base_url, pool=access.pool, pipeline=pipeline)
         return _Prepared(fields, prompt, form, cache_terms(access.pool, lane), None, 1)
     if access.embedder is None:
-        raise NoEmbeddings
+        raise OtherWork(f"provider {access.pool.provider} has no embeddings; name another pool in pipeline.yaml")
     texts = access.embedder.texts_form(base_url=access.base_url, pool=access.pool, embedding=embedding)
     inputs = max(1, _VECTORS_BYTES // (_FLOAT_CHARS * embedding.dimensions))
     return _Prepared(fields, prompt, texts, None, texts, inputs)

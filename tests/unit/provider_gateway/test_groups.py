@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from nightmill.provider_gateway.exchange import Request
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.groups import calls_for, ended, together
 from nightmill.provider_gateway.orders import Order
+from nightmill.provider_gateway.render import Renderer
 from nightmill.provider_gateway.shares import apportioned, usages
-from unit.provider_gateway.stage import NOW_MS, make_order, make_pool, response
+from unit.provider_gateway.stage import NOW_MS, make_access, make_documents, make_order, make_pool, make_shard, response
 
 PRICE = WrittenPrice(input_usd_per_million=0.0003, output_usd_per_million=0)  # 0.3 nano-USD a token
 PLENTY = Amounts(requests=9, input_tokens=10**9, output_tokens=0)
@@ -239,3 +241,16 @@ def test_pieces_of_a_shard_do_not_mix() -> None:
     result = end(call(1, 2, 3, 4), refusal(), 400)
     queue = [order for piece in result.again for order in piece]
     assert together(queue, pool(), PLENTY) == list(result.again[0])
+
+
+def test_orders_of_answers_do_not_vanish_in_a_pool_of_vectors(tmp_path: Path) -> None:
+    """E2: pools.yaml may make a pool one of vectors after a pipeline of answers was admitted to it."""
+    documents = make_documents(tmp_path)
+    work = make_shard(documents, range(3))
+    of_answers = [make_order(work, index) for index in range(3)]
+    access = make_access(embeddings=EmbeddingLimits())
+    for some in (of_answers, of_answers[:1]):
+        made = Renderer(documents.blobs).rendered(some, access, "lane")
+        assert made.call is None
+        assert [why.signal for _, why in made.refused] == [Signal.POOL_UNUSABLE] * len(some)
+        assert made.looked_at == len(some)
