@@ -23,6 +23,8 @@ from nightmill.provider_gateway.orders import custom_id, offloaded
 
 #: how names of downloads end
 DOWNLOAD = ".results"
+#: where lines of nobody are kept for people to look at
+STRANGE = "strange"
 _TRANSFER_S = 1800.0
 _REQUEST_S = 60.0
 #: a download that stops so often without bringing a byte is broken off, to be tried again later
@@ -44,7 +46,7 @@ def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
             return refusal
         paths.append(path)
     positions = {custom_id(order): position for position, order in enumerate(errand.orders)}
-    aside = stem.parent / "strange" / f"{errand.row.submission_id}.jsonl"
+    aside = stem.parent / STRANGE / f"{errand.row.submission_id}.jsonl"
     found = sort_lines(paths, positions, dialect_of(errand.access).read, aside)
     return e.Harvest(
         paths=tuple(paths), places=found.places, strangers=found.strangers, repeats=found.repeats, aside=aside

@@ -16,7 +16,7 @@ from pathlib import Path
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.fetching import DOWNLOAD, fetch, read
+from nightmill.provider_gateway.bulk.fetching import DOWNLOAD, STRANGE, fetch, read
 from nightmill.provider_gateway.bulk.input import Writer
 from nightmill.provider_gateway.bulk.requests import Requests, dialect_of
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
@@ -144,9 +144,9 @@ class ThreadRunner:
 
 
 def _sweep(folder: Path, now_ms: int) -> None:
-    """Inputs of an earlier life are made anew; its downloads are kept, unless they are old."""
+    """Inputs of an earlier life are made anew; its downloads and strange lines are kept, unless they are old."""
     for old in folder.glob("*.jsonl"):
         old.unlink()
-    for old in folder.glob(f"*{DOWNLOAD}"):
+    for old in (*folder.glob(f"*{DOWNLOAD}"), *folder.glob(f"{STRANGE}/*")):
         if now_ms - old.stat().st_mtime_ns // 1_000_000 > _KEEP_MS:
             old.unlink()

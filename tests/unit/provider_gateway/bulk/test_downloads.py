@@ -197,14 +197,15 @@ def test_missing_lines_are_looked_for_in_a_new_download(provider: Provider, fetc
 
 
 def test_old_downloads_do_not_fill_the_disk(tmp_path: Path) -> None:
-    """What was left by a submission that went to another instance goes with the eighth day."""
+    """What was left by a submission that went to another instance goes with the eighth day; so do strange lines."""
     folder = tmp_path / "bulk"
-    folder.mkdir()
+    (folder / "strange").mkdir(parents=True)
+    (folder / "strange" / "s1.jsonl").write_bytes(b"{}")
     (folder / "input.jsonl").write_bytes(b"{}")
     (folder / "s1-output.results").write_bytes(b"{}")
     day_ms, now_ms = 86_400_000, time.time_ns() // 1_000_000
-    for days, left in ((7, ["s1-output.results"]), (9, [])):
+    for days, left in ((7, ["s1-output.results", "s1.jsonl"]), (9, [])):
         at_ms = now_ms + days * day_ms
         blobs = BlobStore(str(tmp_path / "blobs"))
         ThreadRunner(folder, blobs=blobs, authorizations={}, clock_ms=partial(int, at_ms), request_s=1.0).close()
-        assert [each.name for each in folder.iterdir()] == left
+        assert sorted(each.name for each in folder.rglob("*") if each.is_file()) == left
