@@ -20,20 +20,6 @@ from nightmill.kernel.domain.pipeline import Pipeline, Sensitivity
 from nightmill.kernel.domain.settings import PoolLimits
 from nightmill.kernel.wire.messages import AttemptAnswered, LaneChoiceRow
 
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def simulator(provider: Simulator) -> Simulator:
-    provider.set_scenario({"prices": PRICES})
-    provider.reset()
-    return provider
-
-
 OpenLine = Callable[..., Line]
 
 
