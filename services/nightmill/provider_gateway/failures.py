@@ -235,7 +235,12 @@ ROWS: dict[Signal, Row] = {
     _S.RESULTS_LOST: Row(_C.DOWNSTREAM, True, _YES, "the provider has lost the batch's results"),
 }
 
-_PLAIN = re.compile(r"^[A-Za-z0-9_.\[\]-]{1,64}$")
+_PLAIN = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
+
+
+def plain(word: str | None) -> str | None:
+    """A provider's word if it is a plain name, to be shown and logged; None if not, for it may hold a document."""
+    return word if word is not None and _PLAIN.fullmatch(word) else None
 
 
 def failure(
@@ -249,9 +254,9 @@ def failure(
 ) -> Failure:
     """The failure of a signal. `code` and `param` come from a response and are kept only if they are plain names."""
     row = ROWS[signal]
-    named = param if param is not None and _PLAIN.match(param) else None
+    named, coded = plain(param), plain(code)
     facts = [f"status {status}"] if status is not None else []
-    facts += [f"code {code}"] if code is not None and _PLAIN.match(code) else []
+    facts += [f"code {coded}"] if coded is not None else []
     facts += [f"parameter {named}"] if named is not None else []
     facts += [detail] if detail is not None else []
     return Failure(

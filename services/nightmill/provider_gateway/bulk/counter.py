@@ -80,7 +80,7 @@ class Counter:
         for submission in self.submissions.values():
             if submission.doubt:
                 yield _doubt(submission)
-            elif submission.gone:
+            elif submission.gone_since_ms is not None:
                 yield _gone(submission)
         for pool, queue in self.queues.items():
             if queue.blocked is not None:

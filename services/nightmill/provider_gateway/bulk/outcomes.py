@@ -17,7 +17,7 @@ from nightmill.provider_gateway.bulk.results import Places
 from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing, backoff_ms, doubt_ends_at_ms, poll_ms
 from nightmill.provider_gateway.bulk.submission import Submission, ended
-from nightmill.provider_gateway.failures import Signal, failure
+from nightmill.provider_gateway.failures import Signal, failure, plain
 from nightmill.provider_gateway.orders import Order, refused
 
 log = logging.getLogger(__name__)
@@ -107,13 +107,14 @@ class Outcomes:
         seen = next((each for each in polled.batches if each.id == row.provider_batch_id), None)
         if seen is None:
             self._again_later(submission, now_ms)
-            submission.gone = row.provider_batch_id in polled.gone
-            if submission.gone and self._is_lost(submission, row.submitted_at_ms, now_ms):
+            if row.provider_batch_id not in polled.gone:
+                submission.gone_since_ms = None
+            elif self._still_gone(submission, now_ms):
                 _log(submission, "batch lost", "batch_lost", level=logging.ERROR)
                 effect.put.append(submission.move(ProviderBatchEvent.END, ended_at_ms=now_ms))
                 submission.harvest, submission.due_at_ms = _lost(submission), now_ms
             return
-        submission.tries, submission.gone = 0, False
+        submission.tries, submission.gone_since_ms = 0, None
         match seen.stage:
             case Stage.RUNNING:
                 submission.looks += 1
@@ -131,9 +132,14 @@ class Outcomes:
         hinted_ms = 0 if found is None or found.retry_after_ms is None else found.retry_after_ms
         submission.due_at_ms = now_ms + max(backoff_ms(submission.tries, self._timing), hinted_ms)
 
-    def _is_lost(self, submission: Submission, since_ms: int | None, now_ms: int) -> bool:
-        """Whether what the provider says that it has not is not waited for any longer."""
-        return submission.tries >= _MOST_ABSENT and now_ms - (since_ms or 0) >= self._timing.lost
+    def _still_gone(self, submission: Submission, now_ms: int) -> bool:
+        """Take in that the provider says that it has it not; whether it is waited for no longer.
+
+        Time counts from when it said so first: that we were away for days says nothing of what the provider has.
+        """
+        if submission.gone_since_ms is None:
+            submission.gone_since_ms = now_ms
+        return submission.tries >= _MOST_ABSENT and now_ms - submission.gone_since_ms >= self._timing.lost
 
     def _submitted(self, submission: Submission, seen: BatchSeen, effect: Effect, now_ms: int) -> None:
         submission.doubt = False
@@ -159,19 +165,18 @@ class Outcomes:
             facts |= {"output_id": None, "error_id": None}
         effect.put.append(submission.move(ProviderBatchEvent.END, **facts))
         submission.ran = seen.ran
-        _log(submission, "batch ended", "batch_ended", status=seen.status)
+        _log(submission, "batch ended", "batch_ended", status=plain(seen.status))
 
     def _fetched(self, submission: Submission, outcome: e.Harvest | e.Absent, effect: Effect, now_ms: int) -> None:
         row = submission.row
         if isinstance(outcome, e.Absent):
             self._again_later(submission, now_ms)
-            submission.gone = True
-            if self._is_lost(submission, row.ended_at_ms, now_ms):
+            if self._still_gone(submission, now_ms):
                 _log(submission, "results lost", "results_lost", level=logging.ERROR)
                 submission.harvest, submission.due_at_ms = _lost(submission), now_ms
                 _doubt_cancel(submission, effect)
             return
-        submission.gone = False
+        submission.gone_since_ms = None
         # lines of requests that were answered before a restart are nobody's now
         strangers = max(0, outcome.strangers - (row.requests - len(submission.orders)))
         missing = outcome.places.missing
@@ -203,11 +208,14 @@ class Outcomes:
         """What becomes of a batch of which nothing ran stands in `refusals`."""
         signal = why_refused(seen.faults, lines=len(submission.orders))
         codes = sorted({fault.code for fault in seen.faults})
-        _log(submission, "batch refused", "batch_refused", level=logging.WARNING, signal=signal, codes=codes)
+        names = [plain(code) for code in codes]
+        _log(submission, "batch refused", "batch_refused", level=logging.WARNING, signal=signal, codes=names)
         match signal:
             case Signal.ENQUEUED_FULL:
                 standing.refusals += 1
                 standing.too_much(_size(submission), in_tokens=True)
+                if len(submission.orders) == 1:  # nothing smaller can be tried: it waits, and people are told why
+                    standing.stop(failure(signal), now_ms)
                 withdraw(submission, effect, now_ms)
             case Signal.BAD_REQUEST:
                 by_line = {fault.line: fault for fault in seen.faults}

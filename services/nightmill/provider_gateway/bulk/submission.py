@@ -38,7 +38,7 @@ class Submission:
     harvest: Harvest | None = None
     ran: int | None = None  #: requests that ran, as the provider counts; not known after a restart
     refetched: bool = False
-    gone: bool = False  #: the provider says that it has not the batch, or not its results
+    gone_since_ms: int | None = None  #: the provider says that it has not the batch, or not its results
     strays: bool = False  #: an upload broke off that may have arrived
     crowded: bool = False  #: some of its requests were refused for their number
     given: int = 0  #: orders whose answers were handed on

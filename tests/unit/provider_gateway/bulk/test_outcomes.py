@@ -8,10 +8,11 @@ from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.domain.settings import BulkLimits
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.dialect import BatchSeen, InputFault, Stage
-from nightmill.provider_gateway.bulk.outcomes import Outcomes
+from nightmill.provider_gateway.bulk.outcomes import Effect, Outcomes
 from nightmill.provider_gateway.bulk.results import Places
 from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing
+from nightmill.provider_gateway.bulk.submission import Submission
 from unit.provider_gateway.bulk.makers import make_order, make_submission
 from unit.provider_gateway.stage import NOW_MS, POOL
 
@@ -94,3 +95,41 @@ def test_a_line_that_the_batch_has_not_is_at_nobodys_fault(number: int) -> None:
         Step.POLL, submission, Standing(POOL, BulkLimits()), e.Polled(batches=(seen,)), NOW_MS + 1
     )
     assert (len(effect.answers), list(effect.again)) == (1, [])
+
+
+def test_what_is_gone_is_waited_for_from_when_the_provider_said_so_first() -> None:
+    """E6: a gateway that was away for days does not give paid results up at the first looks."""
+    submission = make_submission(ProviderBatchState.ENDED, requests=SENT, ended_at_ms=NOW_MS)
+    outcomes, standing, late_ms = Outcomes(Timing(lost=20_000)), Standing(POOL, BulkLimits()), NOW_MS + 10**9
+    for number in range(10):
+        outcomes.of(Step.FETCH, submission, standing, e.Absent(), late_ms + number * 1_000)
+    assert (submission.harvest, submission.gone_since_ms) == (None, late_ms)
+    outcomes.of(Step.FETCH, submission, standing, e.Absent(), late_ms + 20_000)
+    assert submission.harvest is not None
+    assert submission.harvest.lost
+
+
+def refused(submission: Submission, standing: Standing, *faults: InputFault) -> Effect:
+    seen = BatchSeen(id="b1", stage=Stage.REFUSED, status="failed", faults=faults)
+    return Outcomes(Timing()).of(Step.POLL, submission, standing, e.Polled(batches=(seen,)), NOW_MS + 1)
+
+
+@pytest.mark.parametrize(("requests", "told"), [(1, True), (2, False)])
+def test_a_request_alone_that_is_over_the_enqueued_limit_waits_and_people_are_told(requests: int, told: bool) -> None:
+    """E6, E8: more of them go again fewer at a time."""
+    submission = make_submission(ProviderBatchState.SUBMITTED, provider_batch_id="b1", submitted_at_ms=NOW_MS)
+    submission.orders = [make_order(number) for number in range(requests)]
+    standing = Standing(POOL, BulkLimits())
+    effect = refused(submission, standing, InputFault(code="token_limit_exceeded"))
+    assert (effect.answers, len(effect.again)) == ([], requests)
+    assert (standing.is_stopped(NOW_MS + 2), standing.stall() is not None) == (told, told)
+
+
+def test_no_text_of_a_refusal_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A server may repeat a document where a code is expected."""
+    submission = make_submission(ProviderBatchState.SUBMITTED, provider_batch_id="b1", submitted_at_ms=NOW_MS)
+    submission.orders = [make_order(0)]
+    with caplog.at_level(logging.DEBUG):
+        refused(submission, Standing(POOL, BulkLimits()), InputFault(code="no such customer: Ada Lovelace"))
+    assert any("batch refused" in record.message for record in caplog.records)
+    assert not any("Lovelace" in repr(vars(record)) for record in caplog.records)
