@@ -8,8 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `python tests/agreement` knows that folder alone
 
-from agreement.report import lines, problems  # noqa: E402
-from agreement.run import run  # noqa: E402
+from agreement.report import lines, problems
+from agreement.run import run
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ class Site:
                 for kind in (*LONG, IMPATIENT):
                     self._submit(kind, _FEW, "once")
             bulk = sum(kind.bulk for kind in KINDS)
-            self._until(lambda before=created, want=bulk: self._created() >= before + want)  # type: ignore[misc]
+            self._until(partial(self._has_created, created + bulk))
         self._until(self._all_ended)
 
     def stopped(self, seed: int) -> None:
@@ -170,6 +171,9 @@ class Site:
 
     def _created(self) -> int:
         return sum(int(each.ledger()["batches"]["created"]) for each in (self.hosted, self.own))
+
+    def _has_created(self, batches: int) -> bool:
+        return self._created() >= batches
 
     def _all_ended(self) -> bool:
         rows = self.line.publications()

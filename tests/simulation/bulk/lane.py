@@ -43,7 +43,10 @@ class BulkLane:
     def runner(self, process: "Process", path: str, blobs: BlobStore) -> SimulatedRunner:
         """What carries out the errands of a process's life."""
         wire = SimulatedWire(self, process, request_ms=TIMING.request)
-        clock_ms = lambda: process.now_ms  # noqa: E731
+
+        def clock_ms() -> int:
+            return process.now_ms
+
         worker = Worker(Path(path), wire, blobs=blobs, clock_ms=clock_ms, request_s=TIMING.request / 1000)
         return SimulatedRunner(self, process, worker, wire, path)
 
