@@ -2,8 +2,9 @@
 
 The client (librdkafka 2.16) takes a timeout for each call of a transaction and does not always keep it: sending offsets
 waits without end when the group's coordinator has left the cluster (https://github.com/confluentinc/librdkafka/issues/5511,
-open on 2026-11-29). What became of the transaction is then as unknown as after a timeout, so the same follows: exit,
-restart, restore. Nothing less helps: the thread that waits can not be called back, nor the client closed before it is.
+open on 2026-11-29). Closing waits without end when an assignment comes in the middle of it (issue 4884 there, open on
+2026-11-30). What became of a transaction is then as unknown as after a timeout, so the same follows: exit, restart,
+restore. Nothing less helps: the thread that waits can not be called back, nor the client closed before it is.
 """
 
 import logging

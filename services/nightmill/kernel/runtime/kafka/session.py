@@ -31,7 +31,7 @@ from nightmill.kernel.runtime.sizes import check_sizes
 
 _FETCH_RECORDS = 2_000  #: taken from the client in one poll
 _SERVE_EVERY = 200  #: records between two looks at delivery reports
-_OVERDUE_S = CALL_TIMEOUT_S + 2  #: a call of a transaction that has not kept its timeout by then never comes back
+_OVERDUE_S = CALL_TIMEOUT_S + 2  #: a call that has not kept its timeout by then never comes back
 
 
 class KafkaSession:
@@ -163,7 +163,11 @@ class KafkaSession:
     def close(self) -> None:
         self._closing = True
         self._outside.flush(CALL_TIMEOUT_S)
-        self._consumer.close()
+        # an assignment that waits here is answered now: an answer from within the client's own close may wait for a
+        # thread that is gone (https://github.com/confluentinc/librdkafka/issues/4884, open on 2026-11-30)
+        self._consumer.poll(0)
+        with self._overdue:
+            self._consumer.close()
         self._overdue.close()
 
     def _produce(self, producer: Producer, record: Outgoing, report: Any) -> None:
