@@ -52,6 +52,7 @@ def test_a_refusal_that_no_other_batch_would_mend_stops_the_lane(
     job = line.submit(pipeline(), documents(COUNT))
     line.run_until(lambda: any("is stopped" in stall.reason for stall in line.gateway.stalls()))
     line.run_until(lambda: bool(told(line)))
+    line.run_until(lambda: open_submissions(line) == 0)  # one that is refused after the mend would stop the lane again
     for _ in range(100):
         line.step()
     assert {failure_signal(each) for each in told(line)} == {signal}, name
