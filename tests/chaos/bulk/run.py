@@ -53,6 +53,8 @@ def carry_out(
         killed_at_ms: list[int] = []
         for moment in plan.moments:
             _await_moment(moment, job, simulator, started_s + (moment.share or 0) * job_s, limits)
+            # nobody dies twice of one kill: on a busy machine the next moment can be there before the gateway is
+            until(lambda: GATEWAY in site.pids(), bool, limits.patience_s)
             with site.befallen(_KILL, watch, pause_s=0) as cut_at_ms:
                 killed_at_ms += cut_at_ms
         status = await_end(job, limits)
