@@ -67,8 +67,10 @@ def _of_job(job: JobBooks) -> Iterator[str]:
         answered, rows = [sum(row[name] or 0 for row in job.costs) for name in names], len(job.attempts)
         if answered != [rows, known, len(unknown)]:
             yield f"the ledger answers {answered}, its rows sum up to {[rows, known, len(unknown)]}"
-    if (job.totals.cost_nano_usd, job.totals.unknown_attempts) != (known, len(unknown)):
-        yield f"the publisher counted {job.totals}, the ledger has {known} and {len(unknown)} unknown"
+    reserved = sum(attempt.reserved_nano_usd for attempt in unknown)
+    totals = job.totals
+    if (totals.cost_nano_usd, totals.unknown_attempts, totals.reserved_nano_usd) != (known, len(unknown), reserved):
+        yield f"the publisher counted {totals}, the ledger has {known}, and {reserved} for {len(unknown)} unknown costs"
 
 
 def _counted(counts: Counter[str]) -> str:
