@@ -554,6 +554,7 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
     unknown_attempts: int  #: attempts whose cost is not known; never counted as 0
     repairs: int
     retries: int
+    reserved_nano_usd: int  #: worst case of the attempts whose cost is not known; comes on top of it
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -565,6 +566,7 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
             "unknown_attempts": self.unknown_attempts,
             "repairs": self.repairs,
             "retries": self.retries,
+            "reserved_nano_usd": self.reserved_nano_usd,
         }
 
     @classmethod
@@ -578,6 +580,7 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
             unknown_attempts=d["unknown_attempts"],
             repairs=d["repairs"],
             retries=d["retries"],
+            reserved_nano_usd=d["reserved_nano_usd"],
         )
 
 
