@@ -19,6 +19,7 @@ NO_TOTALS = Totals(
     unknown_attempts=0,
     repairs=0,
     retries=0,
+    reserved_nano_usd=0,
 )
 
 

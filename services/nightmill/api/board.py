@@ -104,7 +104,7 @@ def job_status(board: Board, job_id: str, results_dir: Path) -> JobStatus | None
         expected_cost_nano_usd=None if sealed is None else sealed.expected_cost_nano_usd,
         worst_cost_nano_usd=None if sealed is None else sealed.worst_cost_nano_usd,
         budget_nano_usd=budget,
-        budget_left_nano_usd=None if budget is None else budget - spent.cost_nano_usd,
+        budget_left_nano_usd=None if budget is None else budget - spent.cost_nano_usd - spent.reserved_nano_usd,
         gold=None if publication is None or publication.gold is None else Gold.model_validate(publication.gold),
         version=version,
         location=location,

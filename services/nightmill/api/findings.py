@@ -36,6 +36,7 @@ class CostAnswer(Answer):
     rows: list[CostRow]
     cost_nano_usd: int
     unknown_calls: int
+    reserved_nano_usd: int = Field(description="what the unknown calls cost at the most; on top of the known costs")
 
 
 class ExplainedItem(Answer):

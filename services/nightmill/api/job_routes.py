@@ -113,6 +113,7 @@ def cost(job_id: str, desk: At, by: Literal["stage", "model", "cause"] = "stage"
         rows=rows,
         cost_nano_usd=sum(row.cost_nano_usd or 0 for row in rows),
         unknown_calls=sum(row.unknown_calls for row in rows),
+        reserved_nano_usd=sum(row.reserved_nano_usd or 0 for row in rows),
     )
 
 

@@ -1,6 +1,7 @@
 """What the api gives: the truth of its JSON. Keys are stable; money is integer nano-USD, times epoch ms.
 
-An unknown cost is never 0: `cost_nano_usd` sums the known ones, `unknown_attempts` counts the others.
+An unknown cost is never 0: `cost_nano_usd` sums the known ones, `unknown_attempts` counts the others, and
+`reserved_nano_usd` is what these cost at the most.
 """
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -79,8 +80,9 @@ class Spent(Answer):
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    cost_nano_usd: int = 0
-    unknown_attempts: int = 0
+    cost_nano_usd: int = Field(default=0, description="sum of the known costs")
+    unknown_attempts: int = Field(default=0, description="attempts whose cost is not known")
+    reserved_nano_usd: int = Field(default=0, description="what those cost at the most; on top of the known costs")
 
 
 class Gold(Answer):

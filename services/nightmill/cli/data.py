@@ -93,13 +93,13 @@ def cost(
             row.cached_tokens,
             row.written_tokens,
             row.output_tokens,
-            text.cost(row.cost_nano_usd, row.unknown_calls),
+            text.cost(row.cost_nano_usd, row.unknown_calls, row.reserved_nano_usd),
         )
         for row in answer.rows
     ]
     head = (*(name.upper() for name in names), "CALLS", "TOKENS IN", "CACHED", "WRITTEN", "OUT", "COST")
     print(text.table(head, rows))
-    print(f"all: {text.cost(answer.cost_nano_usd, answer.unknown_calls)}")
+    print(f"all: {text.cost(answer.cost_nano_usd, answer.unknown_calls, answer.reserved_nano_usd)}")
 
 
 def versions(

@@ -35,9 +35,10 @@ def usd(nano: int) -> str:
     return f"{sign}{whole:,}.{digits} USD"
 
 
-def cost(known_nano: int | None, unknown: int) -> str:
-    """A cost of which a part may be unknown."""
-    attempts = f"unknown ({counted(unknown, 'attempt', 'attempts')})"
+def cost(known_nano: int | None, unknown: int, reserved_nano: int | None = None) -> str:
+    """A cost of which a part may be unknown; `reserved_nano` is what that part is at the most, where it is known."""
+    at_most = f", at most {usd(reserved_nano)}" if reserved_nano else ""
+    attempts = f"unknown ({counted(unknown, 'attempt', 'attempts')}{at_most})"
     if not unknown:
         return "unknown" if known_nano is None else usd(known_nano)
     return f"{usd(known_nano)} + {attempts}" if known_nano else attempts
@@ -54,7 +55,7 @@ def calls(count: int, retries: int, repairs: int) -> str:
 
 
 def spent_cost(spent: Spent) -> str:
-    return cost(spent.cost_nano_usd, spent.unknown_attempts)
+    return cost(spent.cost_nano_usd, spent.unknown_attempts, spent.reserved_nano_usd)
 
 
 def duration(seconds: float) -> str:

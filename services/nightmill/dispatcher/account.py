@@ -2,7 +2,7 @@
 
 The payer's settlement is charged the whole account, which then begins at nothing again. What was under way at a cancel
 stays on the account until its batch is resumed. A call that was never sent, or failed without being billed, is none; a
-cost that is not known is counted as such, never as nothing.
+cost that is not known is counted as such, with the attempt's reservation, never as nothing.
 """
 
 from nightmill.kernel.domain.failures import Billed
@@ -19,6 +19,7 @@ NO_TOTALS = Totals(
     unknown_attempts=0,
     repairs=0,
     retries=0,
+    reserved_nano_usd=0,
 )
 
 
@@ -36,6 +37,7 @@ def charge(totals: Totals, attempt: AttemptAnswered, *, is_retry: bool) -> Total
         unknown_attempts=totals.unknown_attempts + (cost is None),
         repairs=totals.repairs + attempt.is_repair,
         retries=totals.retries + (is_retry and not attempt.is_repair),
+        reserved_nano_usd=totals.reserved_nano_usd + (attempt.reserved_nano_usd if cost is None else 0),
     )
 
 
@@ -49,11 +51,14 @@ def charge_late(totals: Totals, attempt: AttemptAnswered, payer: Waiter | None) 
         return totals
     known = charge(totals, attempt, is_retry=False)
     was_unknown = min(totals.unknown_attempts, 1)
+    unknown = known.unknown_attempts - was_unknown
+    was_reserved = min(totals.reserved_nano_usd, attempt.reserved_nano_usd) if was_unknown else 0
     return replace(
         known,
         attempts=totals.attempts,
-        unknown_attempts=known.unknown_attempts - was_unknown,
+        unknown_attempts=unknown,
         repairs=totals.repairs,
+        reserved_nano_usd=known.reserved_nano_usd - was_reserved if unknown else 0,
     )
 
 
@@ -62,9 +67,14 @@ def owed_by(row: ItemStateRow, batch_id: str) -> Totals:
     return row.totals if row.payer is not None and row.payer.batch_id == batch_id else NO_TOTALS
 
 
-def with_unknown(totals: Totals) -> Totals:
-    """The account with a call of which nothing is known but that it was dispatched."""
-    return replace(totals, attempts=totals.attempts + 1, unknown_attempts=totals.unknown_attempts + 1)
+def with_unknown(totals: Totals, reserved_nano_usd: int) -> Totals:
+    """The account with a call of which nothing is known but that it was dispatched, and what it costs at the most."""
+    return replace(
+        totals,
+        attempts=totals.attempts + 1,
+        unknown_attempts=totals.unknown_attempts + 1,
+        reserved_nano_usd=totals.reserved_nano_usd + reserved_nano_usd,
+    )
 
 
 def _counts(attempt: AttemptAnswered) -> bool:

@@ -8,8 +8,9 @@ from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lanes import pools_for
 from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.domain.pipeline import Pipeline
+from nightmill.kernel.domain.pricing import price_at, worst_cost_nano_usd
 from nightmill.kernel.domain.settings import Config, Pool, PoolLimits, Tenant
-from nightmill.kernel.wire.messages import Failure
+from nightmill.kernel.wire.messages import Failure, ItemStateRow
 
 #: Items that a realtime shard holds at most.
 SHARD_ITEMS = 50
@@ -31,6 +32,18 @@ _SUBMISSIONS_AHEAD = 4
 _MOST_BULK_ITEMS = 50_000
 _MOST_OUTSTANDING = 20_000  #: so that cancel and order stay in force
 _MOST_WORTH = 500  #: less than a tick may take
+
+
+def reservation_nano_usd(config: Config, row: ItemStateRow, now_ms: int) -> int:
+    """What the row's current call costs at the most; 0 where its pool or price is not known any more."""
+    pool = config.pools.get(row.pool or "")
+    price = None if pool is None else price_at(config.prices.periods(pool), now_ms)
+    tariff = None if price is None else price.tariff(row.lane or Lane.REALTIME)
+    if tariff is None:
+        return 0
+    mended = 0 if row.repair is None else repair_tokens(len(row.repair.output) + len(row.repair.problem))
+    tokens = row.input_tokens + mended
+    return worst_cost_nano_usd(tariff, input_tokens=tokens, max_output_tokens=row.max_output_tokens)
 
 
 def lane_of(config: Config, pool: str, lane: Lane) -> Lane:

@@ -46,6 +46,7 @@ from nightmill.kernel.wire.messages import (
     Totals,
 )
 from nightmill.kernel.wire.topics import ATTEMPT_JUDGED, ITEM_PLANNED
+from nightmill.kernel.wire.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,8 @@ class Dispatcher(Service):
         if row is None:
             return NOTHING
         attempt = judged.attempt
+        if attempt.cost_nano_usd is None and not attempt.reserved_nano_usd:  # of an answer that could not be read
+            attempt = replace(attempt, reserved_nano_usd=pools.reservation_nano_usd(self._config, row, part.now_ms))
         if is_current(row, attempt):
             ruling = self._rule(row, judged, part.now_ms)
             totals = account.charge(row.totals, attempt, is_retry=row.tries > 0)
@@ -196,7 +199,8 @@ class Dispatcher(Service):
             return self._bury_plan(headers, row, failure, part)
         if topic != ATTEMPT_JUDGED.name or row is None or row.state is not ItemState.DISPATCHED:
             return NOTHING
-        totals = account.with_unknown(row.totals)
+        reserved = pools.reservation_nano_usd(self._config, row, part.now_ms)
+        totals = account.with_unknown(row.totals, reserved)
         return self._decide(part, row, self._bury(row, failure, totals, part.now_ms))
 
     def _bury_plan(

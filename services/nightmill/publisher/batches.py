@@ -63,12 +63,19 @@ def no_totals() -> Totals:
         unknown_attempts=0,
         repairs=0,
         retries=0,
+        reserved_nano_usd=0,
     )
 
 
 def planned_of(row: PublicationRow) -> int:
     """Items to account for; 0 while the plan is not known."""
     return 0 if row.sealed is None else row.sealed.planned
+
+
+def worst_of_one(row: PublicationRow) -> int:
+    """What an item costs at the most, on average over the plan; 0 where the plan knows no price."""
+    worst = None if row.sealed is None else row.sealed.worst_cost_nano_usd
+    return 0 if worst is None else -(-worst // max(planned_of(row), 1))
 
 
 def complete(row: PublicationRow) -> bool:
@@ -139,12 +146,17 @@ def started(row: PublicationRow) -> PublicationRow:
 
 
 def overspent(row: PublicationRow, now_ms: int) -> Next | None:
-    """The spend stop (E10): more was spent than the budget allows. None while it was not, or the batch stands still."""
+    """The spend stop (E10): more was spent than the budget allows. None while it was not, or the batch stands still.
+
+    A cost that is not known counts as spent, with what was reserved for it.
+    """
     budget = None if row.sealed is None else row.sealed.budget_nano_usd
-    if budget is None or row.totals.cost_nano_usd <= budget or (row.state, BatchEvent.HOLD) not in BATCH_MOVES:
+    spent, reserved = row.totals.cost_nano_usd, row.totals.reserved_nano_usd
+    if budget is None or spent + reserved <= budget or (row.state, BatchEvent.HOLD) not in BATCH_MOVES:
         return None
+    unknown = f" and {_usd(reserved)} reserved for {row.totals.unknown_attempts} unknown costs" if reserved else ""
     reason = (
-        f"budget: {_usd(row.totals.cost_nano_usd)} spent of {_usd(budget)}; "
+        f"budget: {_usd(spent)} spent{unknown} of {_usd(budget)}; "
         "resume goes on and stops at the next cost, cancel ends the job"
     )
     return Next(row=_held(row, reason, now_ms), control=ControlState.HELD, notice=True)

@@ -40,6 +40,8 @@ class Book:
         self.cost_grew = False  #: since the last decision
         self._chunks: dict[int, Chunk] = {}
         self._dirty_chunks: set[int] = set()
+        self._older: dict[tuple[int, int], Chunk] = {}  #: of earlier generations, by generation and number
+        self._dirty_older: set[tuple[int, int]] = set()
         self.set_row(row)
 
     def set_row(self, row: PublicationRow) -> None:
@@ -106,19 +108,31 @@ class Book:
         self.settled = self.dirty = True
 
     def charge(self, item: ItemSettled) -> bool:
-        """Charge an item that was settled for a generation that is cancelled; it counts as cancelled.
+        """Charge an item that was settled for a generation that is cancelled or over; there it counts as cancelled.
 
         False for a repeat.
         """
-        chunk = self.chunk(item.ordinal)
+        is_older = item.generation != self.generation
+        chunk = self._older_chunk(item.generation, item.ordinal) if is_older else self.chunk(item.ordinal)
         if chunk.outcome(item.ordinal) is not None:
             return False
         chunk.apply(item.ordinal, Change(before=None, after=ItemOutcome.CANCELLED))
-        self._dirty_chunks.add(chunk.number)
-        self._counts[ItemOutcome.CANCELLED] += 1
+        if is_older:
+            self._dirty_older.add((chunk.generation, chunk.number))
+        else:
+            self._dirty_chunks.add(chunk.number)
+            self._counts[ItemOutcome.CANCELLED] += 1
         self._add(item.totals)
         self.dirty = True
         return True
+
+    def _older_chunk(self, generation: int, ordinal: int) -> Chunk:
+        number = ordinal // CHUNK
+        chunk = self._older.get((generation, number))
+        if chunk is None:
+            stored = self._part.table(AccountingRow).get(chunk_id(self.batch_id, generation, number))
+            chunk = self._older[generation, number] = Chunk(self.batch_id, generation, number, stored)
+        return chunk
 
     def accounting(self) -> list[AccountingRow]:
         """All chunks of the generation as they stand, by number."""
@@ -128,7 +142,10 @@ class Book:
         return [rows[number] for number in sorted(rows)]
 
     def restart(self, row: PublicationRow, copies: list[AccountingRow]) -> None:
-        """Begin a new generation with these copies of the accounting."""
+        """Begin a new generation with these copies of the accounting; what the old one has, it keeps."""
+        for number in self._dirty_chunks:
+            self._older[self.generation, number] = self._chunks[number]
+            self._dirty_older.add((self.generation, number))
         self.set_row(row)
         self._chunks = {c.chunk: Chunk(c.batch_id, c.generation, c.chunk, c) for c in copies}
         self._dirty_chunks = set(self._chunks)
@@ -139,10 +156,14 @@ class Book:
             return []
         puts: list[Message] = [self.row(now_ms)]
         puts.extend(self._chunks[number].row() for number in sorted(self._dirty_chunks))
+        puts.extend(self._older[key].row() for key in sorted(self._dirty_older))
         self._dirty_chunks.clear()
+        self._dirty_older.clear()
         self.dirty = False
         if len(self._chunks) > _CHUNKS_IN_MEMORY:
             self._chunks.clear()
+        if len(self._older) > _CHUNKS_IN_MEMORY:
+            self._older.clear()
         return puts
 
     def mergeable(self) -> list[PartRow]:
@@ -166,8 +187,9 @@ class Book:
         sums[5] += totals.unknown_attempts
         sums[6] += totals.repairs
         sums[7] += totals.retries
-        if totals.cost_nano_usd:
+        if totals.cost_nano_usd or totals.reserved_nano_usd:
             sums[4] += totals.cost_nano_usd
+            sums[8] += totals.reserved_nano_usd
             self.cost_grew = True
 
 
@@ -181,4 +203,5 @@ _SUMS = (
     "unknown_attempts",
     "repairs",
     "retries",
+    "reserved_nano_usd",
 )

@@ -161,15 +161,19 @@ class Publisher(Service):
         """Account for one item in memory; rows and parts follow in `on_flush`, decisions in `on_tick`."""
         desk = self._desks[part.number]
         book = desk.book(message.batch_id)
-        if book is None or message.generation != book.generation or not (book.taking or book.charging):
-            # published or an older generation: the ledger has it, readers never will
+        is_older = book is not None and message.generation < book.generation
+        if book is None or message.generation > book.generation or not (book.taking or book.charging or is_older):
+            # published: the ledger has it, readers never will
             metrics.count("duplicates_suppressed", topic="item-settled")
             return NOTHING
         if not 0 <= message.ordinal < book.planned:
             raise ContractViolation(f"ordinal {message.ordinal}: batch {book.batch_id} has {book.planned} items")
-        if not book.taking:
+        if not book.taking or is_older:
+            # what was settled before the dispatcher heard of a cancel or a resume is charged once, here or nowhere
             if not book.charge(message):
                 metrics.count("duplicates_suppressed", topic="item-settled")
+            elif book.taking:
+                desk.touched.add(book.batch_id)
             return NOTHING
         chunk = book.chunk(message.ordinal)
         change = chunk.change_by(message.ordinal, message.outcome, message.revision)
@@ -257,7 +261,7 @@ def _buried(headers: Mapping[str, str], row: PublicationRow, now_ms: int) -> Ite
             billed=Billed.UNKNOWN,
         ),
         reused=False,
-        totals=replace(batches.no_totals(), unknown_attempts=1),
+        totals=replace(batches.no_totals(), unknown_attempts=1, reserved_nano_usd=batches.worst_of_one(row)),
         planned_at_ms=now_ms,
         settled_at_ms=now_ms,
     )

@@ -76,6 +76,11 @@ def test_an_unknown_cost_is_never_zero(known: int | None, unknown: int, text: st
     assert cost(known, unknown) == text
 
 
+def test_what_is_unknown_has_an_upper_bound() -> None:
+    """P4"""
+    assert cost(5_000_000, 2, 300_000) == "0.005 USD + unknown (2 attempts, at most 0.0003 USD)"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.2, "0 s"), (59.4, "59 s"), (61, "1 min 1 s"), (3_725, "1 h 2 min"), (90_000, "1 d 1 h"), (-3, "0 s")],

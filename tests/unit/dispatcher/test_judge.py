@@ -181,5 +181,12 @@ def test_account(row: ItemStateRow) -> None:
     # it was charged as unknown before: what is new is its cost
     charged = charge_late(NO_TOTALS, answer(call), row.payer)
     assert (charged.attempts, charged.cost_nano_usd, charged.unknown_attempts) == (0, 100, 0)
+    # what an unknown cost may be is on the account until it is known
+    held = charge(once, answer(call, state=AttemptState.UNKNOWN, reserved_nano_usd=700, **unknown), is_retry=True)
+    assert (held.cost_nano_usd, held.reserved_nano_usd) == (100, 700)
+    assert charge_late(held, answer(call, reserved_nano_usd=700), row.payer).reserved_nano_usd == 0
+    twice = charge(held, answer(call, state=AttemptState.UNKNOWN, reserved_nano_usd=50, **unknown), is_retry=True)
+    assert charge_late(twice, answer(call, reserved_nano_usd=700), row.payer).reserved_nano_usd == 50
+    assert charge(NO_TOTALS, answer(call, reserved_nano_usd=700), is_retry=False).reserved_nano_usd == 0
     # another batch caused it
     assert charge_late(lost, answer(call), Waiter(batch_id="other", generation=1, ordinal=0)) == lost

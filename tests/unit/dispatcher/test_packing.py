@@ -28,6 +28,7 @@ NOTHING_USED = Totals(
     unknown_attempts=0,
     repairs=0,
     retries=0,
+    reserved_nano_usd=0,
 )
 
 

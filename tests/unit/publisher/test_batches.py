@@ -110,3 +110,13 @@ def test_the_spend_stop(state: BatchState, cost_nano_usd: int, held: bool) -> No
     assert (following is not None) == held
     if following is not None:
         assert (following.row.state, following.control, following.notice) == (S.HELD, ControlState.HELD, True)
+
+
+def test_an_unknown_cost_counts_with_its_reservation() -> None:
+    """E10: 10 may be spent; 8 are, and a call whose cost nobody knows may have cost 3."""
+    standing = row(S.RUNNING, 1, 8)
+    for reserved, held in ((2, False), (3, True)):
+        totals = replace(standing.totals, unknown_attempts=1, reserved_nano_usd=reserved)
+        following = batches.overspent(replace(standing, totals=totals), 0)
+        assert (following is not None) == held
+        assert not held or "0.000000003 USD reserved for 1 unknown costs" in (following.row.reason if following else "")

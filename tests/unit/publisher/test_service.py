@@ -259,6 +259,23 @@ class TestCancelAndResume:
         assert world.row.state is BatchState.PUBLISHED
         assert [row["_source_id"] for row in read_rows(world.results)] == ["s0", "s2", "s3", "s4"]
 
+    def test_what_an_older_generation_cost_is_charged_once(self, world: World) -> None:
+        """E10: settled before the dispatcher heard of the resume; it is charged for nobody else and counts nowhere."""
+        begin(world, 3)
+        world.take(world.settled(0), world.ordered(Command.CANCEL, "c1"), world.ordered(Command.RESUME, "c2"))
+        world.take(world.settled(1, generation=1), world.settled(1, generation=1), world.settled(0, generation=1))
+        world.commit()
+        assert (world.row.generation, world.row.totals.attempts, world.row.totals.cost_nano_usd) == (2, 2, 14)
+        world.crash()
+        world.take(world.settled(1, generation=1), world.settled(0, generation=1))
+        world.take(world.settled(1, generation=2, cost_nano_usd=0), world.settled(2, generation=2))
+        world.settle_down()
+        assert (world.row.state, world.row.counts.accepted) == (BatchState.PUBLISHED, 3)
+        assert world.row.totals.cost_nano_usd == 21
+        world.take(world.settled(2, generation=1), world.settled(2, generation=1))
+        world.settle_down()
+        assert (world.row.state, world.row.totals.cost_nano_usd) == (BatchState.PUBLISHED, 28)
+
     def test_cancel_after_the_intent_does_nothing(self, world: World) -> None:
         """Cancel and publish are decided in one place: whoever comes first wins, even within one transaction."""
         begin(world, 1)

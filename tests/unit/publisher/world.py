@@ -75,6 +75,7 @@ def totals(cost_nano_usd: int = 7, attempts: int = 1) -> Totals:
         unknown_attempts=0,
         repairs=0,
         retries=0,
+        reserved_nano_usd=0,
     )
 
 
