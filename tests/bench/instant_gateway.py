@@ -14,7 +14,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nightmill.kernel.runtime.observe import configure_logging
@@ -68,10 +68,9 @@ class InstantCaller:
         self._thread = threading.Thread(target=self._run, name="instant-calls", daemon=True)
         self._thread.start()
 
-    def permit(self, permits: Mapping[str, Permit]) -> None:
+    def permit(self, lane: str, permit: Permit) -> None:
         with self._changed:
-            for name, permit in permits.items():
-                self._lanes.setdefault(name, _Lane()).permit = permit
+            self._lanes.setdefault(lane, _Lane()).permit = permit
             self._changed.notify()
 
     def start(self, calls: Sequence[Call]) -> None:

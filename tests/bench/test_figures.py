@@ -145,7 +145,7 @@ def test_the_instant_caller_keeps_permits_and_leaves_answers_in_the_outbox(tmp_p
     caller = InstantCaller(outbox)
     caller.start(calls)
     assert len(caller.withdraw(LANE)) == 5  # nothing began without a permit
-    caller.permit({LANE: Permit(slots=2, until_ms=now_ms() + 60_000)})
+    caller.permit(LANE, Permit(slots=2, until_ms=now_ms() + 60_000))
     caller.start(calls)
     results: list[CallResult] = []
     while len(results) < 5:

@@ -1,11 +1,11 @@
 """The `Caller` of the simulation: the durable steps of the HTTP caller in their order, each an event of its own.
 
-take a slot → mark durable → look at the clock → send → answer → free the slot → answer durable → `completed`. Between
+mark durable → take a slot → look at the clock → send → answer → free the slot → answer durable → `completed`. Between
 any two of them the scheduler may do anything else: step loops, let time pass, or kill the process.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -14,6 +14,7 @@ import aiohttp
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
+from nightmill.provider_gateway.calls import marked_ahead
 from nightmill.provider_gateway.exchange import Reply
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import concluded, is_long, offloaded
@@ -36,7 +37,9 @@ class _Lane:
     slots: int = 0
     until_ms: int = 0
     in_flight: int = 0
+    marking: int = 0
     ready: deque[Call] = field(default_factory=deque)
+    marked: deque[Call] = field(default_factory=deque)
 
 
 class SimulatedCaller:
@@ -66,27 +69,27 @@ class SimulatedCaller:
 
     # -- the port
 
-    def permit(self, permits: Mapping[str, Permit]) -> None:
-        for name, permit in permits.items():
-            lane = self._lane(name)
-            lane.slots, lane.until_ms = permit.slots, permit.until_ms
+    def permit(self, lane: str, permit: Permit) -> None:
+        known = self._lane(lane)
+        known.slots, known.until_ms = permit.slots, permit.until_ms
 
     def start(self, calls: Sequence[Call]) -> None:
         for call in calls:
             self._lane(call.lane).ready.append(call)
 
     def withdraw(self, lane: str) -> list[Call]:
-        ready = self._lane(lane).ready
-        taken = list(ready)
-        ready.clear()
+        known = self._lane(lane)
+        taken = [*known.marked, *known.ready]
+        known.marked.clear()
+        known.ready.clear()
         return taken
 
     def in_flight(self, lane: str) -> int:
         return self._lane(lane).in_flight
 
     def unsent(self, lane: str) -> frozenset[str]:
-        stored = [] if self._stored is None else self._stored[0]
-        waiting = (*self._lane(lane).ready, *self._begun, *stored)
+        stored, known = [] if self._stored is None else self._stored[0], self._lane(lane)
+        waiting = (*known.ready, *self._begun, *stored, *known.marked)
         return frozenset(call.order.key for call in waiting if call.lane == lane)
 
     def completed(self) -> list[CallResult]:
@@ -114,6 +117,8 @@ class SimulatedCaller:
         steps: list[Callable[[], None]] = []
         if any(self._may_fill(lane) for lane in self._lanes.values()):
             steps.append(self._fill)
+        if any(self._may_let_go(lane) for lane in self._lanes.values()):
+            steps.append(self._wake)
         if self._stored is not None:
             steps.append(self._go_on)
         elif self._begun or self._ended:
@@ -130,12 +135,21 @@ class SimulatedCaller:
         return self._lanes.setdefault(name, _Lane())
 
     def _may_fill(self, lane: _Lane) -> bool:
-        return bool(lane.ready) and lane.in_flight < lane.slots and self._clock_ms() < lane.until_ms
+        most = lane.slots + marked_ahead(lane.slots)
+        under_way = lane.in_flight + lane.marking + len(lane.marked)
+        return bool(lane.ready) and under_way < most and self._clock_ms() < lane.until_ms
+
+    def _may_let_go(self, lane: _Lane) -> bool:
+        return bool(lane.marked) and lane.in_flight < lane.slots and self._clock_ms() < lane.until_ms
 
     def _fill(self) -> None:
         lane = self._random.choice([lane for lane in self._lanes.values() if self._may_fill(lane)])
-        lane.in_flight += 1
+        lane.marking += 1
         self._begun.append(lane.ready.popleft())
+
+    def _wake(self) -> None:
+        """A permit came for calls that are marked."""
+        self._let_go(self._random.choice([lane for lane in self._lanes.values() if self._may_let_go(lane)]))
 
     def _write(self) -> None:
         begun, self._begun = self._begun, []
@@ -154,18 +168,20 @@ class SimulatedCaller:
     def _go_on(self) -> None:
         assert self._stored is not None
         (begun, ended), self._stored = self._stored, None
-        now_ms = self._clock_ms()
         for call in begun:
             lane = self._lane(call.lane)
-            if now_ms < lane.until_ms:
-                late_ms = self._random.randint(1, _SLOW_MS) if self._is_slow() else 0
-                self._leaving.append((self._provider.now_ms + late_ms, call))
-            else:
-                lane.in_flight -= 1
-                lane.ready.appendleft(call)
+            lane.marking -= 1
+            lane.marked.append(call)
+            self._let_go(lane)
         for result in ended:
             (self._long if is_long(result.answered) else self._completed).append(result)
         self._leave()
+
+    def _let_go(self, lane: _Lane) -> None:
+        while self._may_let_go(lane):
+            lane.in_flight += 1
+            late_ms = self._random.randint(1, _SLOW_MS) if self._is_slow() else 0
+            self._leaving.append((self._provider.now_ms + late_ms, lane.marked.popleft()))
 
     def _leave(self) -> None:
         now_ms = self._provider.now_ms
@@ -191,6 +207,7 @@ class SimulatedCaller:
             reply = call.adapter.reply(response, now_ms=now_ms)
         if reply.failure is not None and reply.failure.failure_class in _CLOSES_LANE:
             lane.until_ms = 0
+        self._let_go(lane)
         answered = concluded(
             call.order,
             reply,

@@ -172,7 +172,7 @@ GUARDS: tuple[Guard, ...] = (
     ),
     Guard(
         name="lease-end-before-send",
-        where="provider_gateway.http.HttpCaller._send: until_ms",
+        where="provider_gateway.slots.Slots.let_go: until_ms",
         protects="a call that a stopped process was about to make is not made after its lease: others have its slot",
         off=removals.lease_end_before_send,
         focus=Focus((), {**_ONE_SLOT, "tempo_ms": 25, "idle_ms": (50, 250)}, {"pause_in_call": 0.05, "hang": 0.6}),

@@ -157,21 +157,12 @@ outbox_mark = off((Outbox, "write", lambda self, marks, answers: _outbox_write(s
 outbox_answer = off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, marks, ())))
 
 
-_go_on = SimulatedCaller._go_on
-_NEVER_MS = 2**62
-
-
-def _send_whenever(self: SimulatedCaller) -> None:
-    ends = {name: lane.until_ms for name, lane in self._lanes.items()}
-    for lane in self._lanes.values():
-        lane.until_ms = _NEVER_MS
-    _go_on(self)
-    for name, until_ms in ends.items():
-        self._lanes[name].until_ms = until_ms
+def _sent_whenever(_caller: SimulatedCaller, lane: Any) -> bool:
+    return bool(lane.marked) and lane.in_flight < lane.slots
 
 
 #: the simulation's caller stands for `HttpCaller`, step by step
-lease_end_before_send = off((SimulatedCaller, "_go_on", _send_whenever))
+lease_end_before_send = off((SimulatedCaller, "_may_let_go", _sent_whenever))
 
 
 #: what waits at the HTTP side counts as started, as if it had been sent when it was handed over

@@ -5,7 +5,7 @@ slots come free, so that a slot never waits for a poll or a commit. It stays wit
 its clock again right before each send.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,8 +65,8 @@ class CallResult:
 class Caller(Protocol):
     """Makes calls. Its threads take no decisions; no method blocks but `close`."""
 
-    def permit(self, permits: Mapping[str, Permit]) -> None:
-        """Replace the permits of these lanes. A lane starts as `CLOSED`.
+    def permit(self, lane: str, permit: Permit) -> None:
+        """Replace the permit of a lane, which starts as `CLOSED`. No call beyond it takes a slot from now on.
 
         A lane closes itself when a call of it fails for capacity or the account's sake, until the next permit.
         """
@@ -75,10 +75,10 @@ class Caller(Protocol):
         """Make these calls, each lane's in order, as its permit allows: a `sending` mark is durable before each."""
 
     def withdraw(self, lane: str) -> list[Call]:
-        """Take back the calls of a lane that were not begun: they are surely not sent."""
+        """Take back the calls of a lane that have no slot: they are surely not sent, though some may be marked."""
 
     def in_flight(self, lane: str) -> int:
-        """Calls of a lane that hold a slot now."""
+        """Calls of a lane that have a slot now."""
 
     def unsent(self, lane: str) -> frozenset[str]:
         """Attempt keys of a lane's calls that were handed over and did not leave yet, with a slot or without."""

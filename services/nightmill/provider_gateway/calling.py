@@ -8,7 +8,7 @@ from nightmill.kernel.runtime.service import Stall, Unavailable, View
 from nightmill.kernel.runtime.stalls import Waits
 from nightmill.kernel.wire.messages import AttemptAnswered, BatchControlled, LeaseRequested
 from nightmill.kernel.wire.values import replace
-from nightmill.provider_gateway.caller import Call, Caller, CallResult, Permit
+from nightmill.provider_gateway.caller import Call, Caller, CallResult
 from nightmill.provider_gateway.calls import STARTS_PER_STEP
 from nightmill.provider_gateway.desk import Desk
 from nightmill.provider_gateway.lanes import Lane
@@ -63,7 +63,6 @@ class Calling:
         calls: list[Call] = []
         asks: list[LeaseRequested] = []
         looked_at = 0
-        permits: dict[str, Permit] = {}
         desk.limited = desk.short = False
         self._waits.over(desk.number)
         render = partial(self._render, desk.number, now_ms)
@@ -79,14 +78,13 @@ class Calling:
             desk.limited = desk.limited or taken.limited
             desk.short = desk.short or lane.is_short(slots)
             self._in_flight.update({order.key: lane for call in taken.calls for order in call.orders})
-            permits[lane.name] = lane.permit(slots)
+            # before the count: what has a slot from then on fits the slots that the governor is told of
+            self._caller.permit(lane.name, lane.permit(slots))
             paused = now_ms < health.paused_until_ms
             in_flight, unsent = self._caller.in_flight(lane.name), partial(self._caller.unsent, lane.name)
             ask = lane.ask(now_ms, slots_in_use=in_flight, unsent=unsent, paused=paused)
             if ask is not None:
                 asks.append(ask)
-        if permits:
-            self._caller.permit(permits)
         return calls, asks
 
     def start(self, calls: Sequence[Call]) -> None:

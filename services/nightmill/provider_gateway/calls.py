@@ -15,6 +15,8 @@ from nightmill.kernel.wire.messages import BatchControlled, ShardAttempt
 AWAY_S = 0.5
 #: calls handed over in one step: bounds the step's length, which is mostly rendering
 STARTS_PER_STEP = 400
+#: one call is marked ahead for so many slots
+MARKED_AHEAD = 4
 
 
 class Move(StrEnum):
@@ -69,6 +71,14 @@ def room(*, slots: int, handed_over: int, finished_per_s: float) -> int:
 def ahead(*, slots: int, finished_per_s: float) -> int:
     """How many calls may end while the poll thread is away."""
     return max(slots, int(finished_per_s * AWAY_S)) if slots else 0
+
+
+def marked_ahead(slots: int) -> int:
+    """How many calls are marked before there is a slot for them: as many as come free while the disk writes a mark.
+
+    A crash leaves them in doubt, too. The slots of a provider that answers within half a second come free so quickly.
+    """
+    return slots // MARKED_AHEAD
 
 
 def finish_rate(before_per_s: float, finished: int, elapsed_ms: int) -> float:

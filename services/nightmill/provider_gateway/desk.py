@@ -28,6 +28,12 @@ class Desk:
         """The lane of a pool; its lease begins with the first order."""
         lane = self.lanes.get(access.name)
         if lane is None:
-            holder = LeaseHolder(pool=access.name, instance=instance, partition=self.number, epoch=self.opened_at_ms)
+            holder = LeaseHolder(
+                pool=access.name,
+                pool_slots=access.pool.limits.slots,
+                instance=instance,
+                partition=self.number,
+                epoch=self.opened_at_ms,
+            )
             lane = self.lanes[access.name] = Lane(access, holder)
         return lane

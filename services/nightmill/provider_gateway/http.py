@@ -1,6 +1,6 @@
 """Calls over HTTP: one asyncio thread that keeps every slot busy and lets each answer land before anybody learns of it.
 
-The order of things for one call: take a slot → mark durable → send → read to the end → free the slot → answer durable →
+The order of things for one call: mark durable → take a slot → send → read to the end → free the slot → answer durable →
 `completed`. Keys are added here and are in no log and no message.
 """
 
@@ -49,7 +49,7 @@ class HttpCaller:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._journal = Journal(
-            outbox, put_blob=put_blob, spawn=self._spawn, on_marked=self._send, on_landed=self._completed.append
+            outbox, put_blob=put_blob, spawn=self._spawn, on_marked=self._marked, on_landed=self._completed.append
         )
         self._loop = uvloop.new_event_loop()
         self._stop = asyncio.Event()
@@ -58,8 +58,8 @@ class HttpCaller:
 
     # -- called by the poll thread
 
-    def permit(self, permits: Mapping[str, Permit]) -> None:
-        if self._slots.permit(permits):
+    def permit(self, lane: str, permit: Permit) -> None:
+        if self._slots.permit(lane, permit):
             self._loop.call_soon_threadsafe(self._pump)
 
     def start(self, calls: Sequence[Call]) -> None:
@@ -110,6 +110,9 @@ class HttpCaller:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
+            # surely not sent: the next start sends them
+            if never_sent := self._slots.never_sent():
+                self._outbox.forget([order.key for call in never_sent for order in call.orders])
         finally:
             await self._connections.close()
 
@@ -119,27 +122,18 @@ class HttpCaller:
             await asyncio.wait(self._tasks, timeout=left_s)
 
     def _pump(self) -> None:
-        """Begin what there are slots for."""
-        if not self._closing:
-            for call in self._slots.take(self._clock_ms()):
-                self._journal.mark(call)
-
-    def _send(self, marked: Sequence[Call]) -> None:
+        """Send what there are slots for, and mark what may be next."""
+        if self._closing:
+            return
         now_ms = self._clock_ms()
-        late = []
-        for call in marked:
-            if not self._closing and self._slots.let_go(call, now_ms):
-                self._spawn(self._call(call))
-            else:
-                late.append(call)
-        for call in reversed(late):
-            # the disk took longer than the permit lasted: its mark stays, it is written again before the send
-            self._slots.put_back(call)
-        if late and self._closing:
-            # surely not sent: the next start sends them
-            self._outbox.forget([order.key for call in late for order in call.orders])
-        elif late:
-            self._pump()  # a permit that came just before they were put back has woken nobody for them
+        for call in self._slots.let_go(now_ms):
+            self._spawn(self._call(call))
+        for call in self._slots.take(now_ms):
+            self._journal.mark(call)
+
+    def _marked(self, calls: Sequence[Call]) -> None:
+        self._slots.marked(calls)
+        self._pump()
 
     async def _call(self, call: Call) -> None:
         started_ms = self._clock_ms()

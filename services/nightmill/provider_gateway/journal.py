@@ -19,7 +19,7 @@ from nightmill.provider_gateway.outbox import Landed, Outbox
 
 log = logging.getLogger(__name__)
 
-#: groups begin so far apart; a call waits as long at most, and for the write before its own, before it is sent
+#: groups begin so far apart; a call waits as long at most, and for the write before its own, until it is marked
 GATHER_S = 0.003
 _STORE_RETRY_S = 1.0
 
@@ -47,7 +47,7 @@ class Journal:
         self._blobs = ThreadPoolExecutor(4, "long-outputs")
 
     def mark(self, call: Call) -> None:
-        """Write the mark of a call that holds a slot."""
+        """Write the mark of a call that is to be sent soon."""
         self._begun.append(call)
         self._wake()
 

@@ -7,7 +7,6 @@ from itertools import takewhile
 
 from nightmill.kernel.runtime.service import Unavailable, View
 from nightmill.kernel.wire.messages import AttemptAnswered, BatchControlled, LeaseAmounts, LeaseRequested
-from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
 from nightmill.provider_gateway.calls import Amounts, Move, ahead, called_off, finish_rate, next_move, room
 from nightmill.provider_gateway.failures import never_left
@@ -17,6 +16,7 @@ from nightmill.provider_gateway.leases import NO_AMOUNTS, LeaseHolder, Reservati
 from nightmill.provider_gateway.orders import Order, not_sent, refused
 from nightmill.provider_gateway.pools import PoolAccess
 from nightmill.provider_gateway.render import Rendered
+from nightmill.provider_gateway.vectors import Vector
 
 _RATE_EVERY_MS = 200
 _SWEEP_EVERY_MS = 1_000
@@ -131,19 +131,20 @@ class Lane:
     ) -> LeaseRequested | None:
         """An ask for the lease, when one is due. A paused pool wants nothing.
 
-        The holder counts what was handed over as in flight; the governor is told what really is. `unsent` tells the
-        attempt keys of what did not leave yet.
+        The holder counts what was handed over as in flight; the governor is told what really is, `slots_in_use`.
+        `unsent` tells the attempt keys of what did not leave yet.
         """
         elapsed_ms = now_ms - self._rated_at_ms
         if elapsed_ms >= _RATE_EVERY_MS:
             self._rate_per_s = finish_rate(self._rate_per_s, self._finished, elapsed_ms)
             self._finished, self._rated_at_ms = 0, now_ms
 
-        def waiting() -> list[Reservation]:
-            return [self._handed_over[key] for key in unsent() if key in self._handed_over]
+        def waiting() -> Vector:
+            held = [self._handed_over[key] for key in unsent() if key in self._handed_over]
+            return len(held), sum(each.input_tokens for each in held), sum(each.output_tokens for each in held)
 
-        ask = self.holder.ask(now_ms, Wanted() if paused else self._wanted(), waiting)
-        return None if ask is None else replace(ask, slots_in_use=slots_in_use)
+        wanted = Wanted() if paused else self._wanted()
+        return self.holder.ask(now_ms, wanted, waiting, slots_in_use=slots_in_use)
 
     def _next_call(self, controls: View[BatchControlled], lease: Amounts) -> Sequence[Order]:
         """The first order, and those that go in one call with it."""

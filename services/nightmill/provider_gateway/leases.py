@@ -14,14 +14,14 @@ reordered ones do no harm. The number of an ask tells the governor whether its p
 did, + 2 if it did not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nightmill.kernel.wire.messages import LeaseAmounts, LeaseGranted, LeaseRequested
 from nightmill.provider_gateway.vectors import (
     NOTHING,
+    Rate,
     Vector,
-    Window,
     amounts_of,
     fits,
     minus,
@@ -34,13 +34,14 @@ from nightmill.provider_gateway.vectors import (
 ASK_GAP_MS = 100
 #: After an answer that gave less than was wanted: levels need time to drain.
 SHORT_GAP_MS = 500
+#: After an answer that gave fewer slots than there are calls: another holder may have given up its own since.
+SLOTS_GAP_MS = 1_000
+#: A lease is given up when nothing was in flight and nothing wanted for this long: others may want its slots.
+IDLE_MS = 500
 #: An ask without an answer is taken for lost.
 LOST_AFTER_MS = 1_000
 #: Ask for what this time will use at the observed rate: two ttl of the governor.
 AHEAD_MS = 8_000
-#: The rate is observed over windows of this length; a window that has just begun counts from `SETTLING_MS` on.
-WINDOW_MS = 1_000
-SETTLING_MS = 200
 
 NO_AMOUNTS = LeaseAmounts(requests=0, input_tokens=0, output_tokens=0)
 
@@ -77,7 +78,8 @@ class _Ask:
     started: Vector  #: used + reserved, but for what is unsent
 
 
-Unsent = Callable[[], Sequence[Reservation]]
+#: what is reserved and did not leave yet
+Unsent = Callable[[], Vector]
 
 
 def holder_id(pool: str, instance: str, partition: int) -> str:
@@ -90,20 +92,21 @@ class LeaseHolder:
     Every method but `settle` takes the time as `now_ms`, epoch milliseconds of this process.
     """
 
-    def __init__(self, *, pool: str, instance: str, partition: int, epoch: int) -> None:
+    def __init__(self, *, pool: str, pool_slots: int, instance: str, partition: int, epoch: int) -> None:
+        """`pool_slots`: of all holders together; nobody asks for more."""
         self.pool = pool
         self.holder = holder_id(pool, instance, partition)
-        self._partition = partition
-        self._epoch = epoch
+        self._partition, self._epoch, self._pool_slots = partition, epoch, pool_slots
         self._used = self._reserved = self._started = self._granted = self._reported = NOTHING
         self._in_flight = self._slots = self._peak = 0
         self._seen_ms = 0
         self._expires_at_ms = self._renew_at_ms = 0
+        self._idle_since_ms: int | None = None
         self._asks: list[_Ask] = []
         self._last: _Ask | None = None
         self._answered_seq = 0
         self._in_full = self._lowered = self._started_since = False
-        self._window, self._rate = Window(), Window()
+        self._rate = Rate()
 
     @property
     def in_flight(self) -> int:
@@ -136,7 +139,7 @@ class LeaseHolder:
         self._in_flight += 1
         self._started_since = True
         self._observe(now_ms)
-        self._window.count(call)
+        self._rate.count(call)
         return Reservation(input_tokens=input_tokens, output_tokens=output_tokens, start_before_ms=self._expires_at_ms)
 
     def settle(self, reservation: Reservation, used: LeaseAmounts | None) -> None:
@@ -170,59 +173,68 @@ class LeaseHolder:
         self._in_full = fits(plus(answered.wants, answered.unsent), minus(self._granted, answered.started))
         self._started_since = False
 
-    def ask(self, now_ms: int, wanted: Wanted, unsent: Unsent = tuple) -> LeaseRequested | None:
+    def ask(
+        self, now_ms: int, wanted: Wanted, unsent: Unsent = lambda: NOTHING, *, slots_in_use: int | None = None
+    ) -> LeaseRequested | None:
         """The ask to send now, if one is due; call it at every tick, and when work arrives.
 
-        `unsent` tells what is reserved and did not leave yet; it is called for an ask that is due.
+        `unsent` is called for an ask that is due. `slots_in_use`: calls that have a slot, counted since no more than
+        `slots` may; None: all that are reserved.
 
-        An ask is due when nothing is held and something is wanted; when more is wanted than is held; at half life.
-        A lease with nothing in flight and nothing wanted is given up at half life.
+        An ask is due when nothing is held and something is wanted; when more is wanted than is held; at half life;
+        as soon as the calls fit lowered slots. A lease that has been idle for `IDLE_MS` is given up.
         """
         self._observe(now_ms)
-        demand = self._in_flight + wanted.calls
-        self._peak = max(self._peak, demand)
+        in_use = self._in_flight if slots_in_use is None else slots_in_use
+        slots = min(self._in_flight + wanted.calls, self._pool_slots)
+        self._peak = max(self._peak, slots)
+        if slots == 0:
+            return self._send(now_ms, NOTHING, NOTHING, 0, 0, in_use) if self._is_idle(now_ms) else None
+        self._idle_since_ms = None
         wants = self._wants(now_ms, wanted)
-        if not self._is_due(now_ms, wanted, wants, demand):
+        if not self._is_due(now_ms, wanted, wants, slots, in_use):
             return None
-        if demand == 0:
-            return self._send(now_ms, NOTHING, NOTHING, 0, demand)
-        return self._send(now_ms, wants, _sum(unsent()), self._peak, demand)
+        return self._send(now_ms, wants, unsent(), self._peak, slots, in_use)
 
     # -- when to ask
 
-    def _is_due(self, now_ms: int, wanted: Wanted, wants: Vector, demand: int) -> bool:
+    def _is_idle(self, now_ms: int) -> bool:
+        """Whether a lease that has nothing to do is to be given up."""
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        # a clock that was set back must not keep it
+        return self.is_alive(now_ms) and not 0 <= now_ms - self._idle_since_ms < IDLE_MS
+
+    def _is_due(self, now_ms: int, wanted: Wanted, wants: Vector, slots: int, in_use: int) -> bool:
         last = self._last
         if last is None:
             return wanted.calls > 0
         since_ms = now_ms - last.asked_at_ms
         if 0 <= since_ms < ASK_GAP_MS:
             return False
-        alive = self.is_alive(now_ms)
-        if demand == 0:
-            return alive and now_ms >= self._renew_at_ms
         if self._answered_seq != last.seq:
             # A clock that was set back must not hold an ask for as long as it was set back.
-            return since_ms < 0 or since_ms >= LOST_AFTER_MS or self._outgrew(last, wanted, demand)
-        if not alive or now_ms >= self._renew_at_ms:
+            return since_ms < 0 or since_ms >= LOST_AFTER_MS or self._outgrew(last, wanted, slots)
+        if not self.is_alive(now_ms) or now_ms >= self._renew_at_ms:
             return True
-        if self._lowered and self._in_flight <= self._slots:
+        if self._lowered and in_use <= self._slots:
             return True
-        return self._runs_short(now_ms, wanted, wants, demand, since_ms)
+        return self._runs_short(now_ms, wanted, wants, slots, since_ms)
 
-    def _runs_short(self, now_ms: int, wanted: Wanted, wants: Vector, demand: int, since_ms: int) -> bool:
+    def _runs_short(self, now_ms: int, wanted: Wanted, wants: Vector, slots: int, since_ms: int) -> bool:
         """More is wanted than is held, or what is held ahead is half gone; and an ask can help."""
         last = self._last
         if wanted.calls > 0 and self._slots == 0:
             return since_ms >= SHORT_GAP_MS
-        if last is not None and self._slots >= last.wants_slots and demand > self._slots:
+        if last is not None and slots > self._slots and (self._slots >= last.wants_slots or since_ms >= SLOTS_GAP_MS):
             return True
         available = self._available(now_ms)
         short = not fits(_queued(wanted), available) or not fits(wants, plus(available, available))
         return short and (self._in_full or since_ms >= SHORT_GAP_MS)
 
-    def _outgrew(self, last: _Ask, wanted: Wanted, demand: int) -> bool:
+    def _outgrew(self, last: _Ask, wanted: Wanted, slots: int) -> bool:
         """More is wanted now than the ask that is under way asked for."""
-        return not fits(_queued(wanted), last.wants) or demand > last.wants_slots
+        return not fits(_queued(wanted), last.wants) or slots > last.wants_slots
 
     # -- what to ask for
 
@@ -232,25 +244,19 @@ class LeaseHolder:
         next_call = (1, wanted.next_input_tokens, wanted.next_output_tokens)
         if stuck and not self._in_full and not fits(next_call, self._available(now_ms)):
             return next_call
-        return most(_queued(wanted), self._ahead(now_ms))
-
-    def _ahead(self, now_ms: int) -> Vector:
-        open_ms = max(SETTLING_MS, now_ms - self._window.since_ms)
-        return most(self._rate.scaled(AHEAD_MS, WINDOW_MS), self._window.scaled(AHEAD_MS, open_ms))
+        return most(_queued(wanted), self._rate.within(AHEAD_MS, now_ms))
 
     def _observe(self, now_ms: int) -> None:
-        """Ends the lease when the clock was set back; closes the window of the observed rate when its time is over."""
+        """Ends the lease when the clock was set back."""
         if now_ms < self._seen_ms:
             # how long the lease still lasts can not be told any more
             self._expires_at_ms = min(self._expires_at_ms, now_ms)
         self._seen_ms = now_ms
-        age_ms = now_ms - self._window.since_ms
-        if 0 <= age_ms < WINDOW_MS:
-            return
-        self._rate = self._window if 0 <= age_ms < 2 * WINDOW_MS else Window()
-        self._window = Window(now_ms)
+        self._rate.look(now_ms)
 
-    def _send(self, now_ms: int, wants: Vector, unsent: Vector, wants_slots: int, demand: int) -> LeaseRequested:
+    def _send(
+        self, now_ms: int, wants: Vector, unsent: Vector, wants_slots: int, peak: int, in_use: int
+    ) -> LeaseRequested:
         seq = 1
         if self._last is not None:
             seq = self._last.seq + (1 if self._answered_seq == self._last.seq else 2)
@@ -258,7 +264,7 @@ class LeaseHolder:
         sent = _Ask(seq=seq, asked_at_ms=now_ms, wants=wants, unsent=unsent, wants_slots=wants_slots, started=started)
         self._last = sent
         self._reported = most(self._reported, started)
-        self._peak = demand
+        self._peak = peak
         self._lowered = False
         if wants_slots == 0:
             # Given up: the governor takes back what is held, so answers to this and earlier asks are void.
@@ -276,7 +282,7 @@ class LeaseHolder:
             wants_slots=wants_slots,
             used=amounts_of(self._used),
             reserved=amounts_of(minus(self._reserved, unsent)),
-            slots_in_use=self._in_flight,
+            slots_in_use=in_use,
             asked_at_ms=now_ms,
         )
 
@@ -284,14 +290,6 @@ class LeaseHolder:
         if not self.is_alive(now_ms):
             return NOTHING
         return minus(self._granted, most(self._started, self._reported))
-
-
-def _sum(reservations: Sequence[Reservation]) -> Vector:
-    return (
-        len(reservations),
-        sum(each.input_tokens for each in reservations),
-        sum(each.output_tokens for each in reservations),
-    )
 
 
 def _queued(wanted: Wanted) -> Vector:

@@ -47,7 +47,7 @@ class Desk:
         return self.put(data)
 
     def permit(self, slots: int = 8, for_ms: int = 60_000) -> None:
-        self.caller.permit({LANE: Permit(slots=slots, until_ms=clock_ms() + for_ms)})
+        self.caller.permit(LANE, Permit(slots=slots, until_ms=clock_ms() + for_ms))
 
     def calls(self, base_url: str, rows: int = 1, *, deadline_s: float = 30.0, **pool: Any) -> list[Call]:
         shard = make_shard(self.documents, range(rows))

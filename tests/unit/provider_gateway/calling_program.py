@@ -25,7 +25,7 @@ def main(folder: Path, base_url: str, until: str) -> None:
     calls = [renderer.call(make_order(shard, index), make_access(base_url), LANE) for index in range(2)]
     caller.start([call for call in calls if isinstance(call, Call)])
     if until != "accepted":
-        caller.permit({LANE: Permit(slots=2, until_ms=now_ms() + 60_000)})
+        caller.permit(LANE, Permit(slots=2, until_ms=now_ms() + 60_000))
     while until == "in flight" and len(outbox.marks()) < 2:
         time.sleep(0.005)
     if until == "in flight":

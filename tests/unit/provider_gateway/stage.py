@@ -189,8 +189,8 @@ class ScriptedCaller:
     waiting: dict[str, deque[Call]] = field(default_factory=dict)
     _done: list[CallResult] = field(default_factory=list)
 
-    def permit(self, permits: Mapping[str, Permit]) -> None:
-        self.permits.update(permits)
+    def permit(self, lane: str, permit: Permit) -> None:
+        self.permits[lane] = permit
         self._begin()
 
     def start(self, calls: Sequence[Call]) -> None:

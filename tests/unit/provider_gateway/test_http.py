@@ -192,12 +192,16 @@ def test_nothing_starts_without_a_permit_or_after_its_end(desk: Desk) -> None:
 
 
 def test_a_call_that_was_late_for_a_permit_is_sent_under_the_next(desk: Desk) -> None:
-    """P3: the permit was over when the mark was durable, and renewed before the call was put back."""
-    times_ms = iter([0, 1])  # the call is taken; its mark is durable; from then on the new permit holds
-    caller = HttpCaller(desk.outbox, put_blob=desk.put, authorizations={}, clock_ms=lambda: next(times_ms, 0))
-    caller.permit({LANE: Permit(slots=1, until_ms=1)})
+    """P3: the permit was over when the mark was durable; the next one wakes it."""
+    times_ms = iter([0])  # the call is taken; from then on it is 1
+    caller = HttpCaller(desk.outbox, put_blob=desk.put, authorizations={}, clock_ms=lambda: next(times_ms, 1))
+    caller.permit(LANE, Permit(slots=1, until_ms=1))
     with RawProvider([http_response(WHOLE)]) as provider:
         caller.start(desk.calls(provider.base_url))
+        while not desk.outbox.marks():
+            time.sleep(0.005)
+        assert caller.unsent(LANE)
+        caller.permit(LANE, Permit(slots=1, until_ms=2))
         while not (ended := caller.completed()):
             time.sleep(0.005)
     assert [result.answered.state for result in ended] == [AttemptState.ANSWERED]

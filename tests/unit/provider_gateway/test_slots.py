@@ -31,30 +31,67 @@ def make_calls(folder: Path, count: int = 4) -> list[Call]:
     return [call for call in calls if isinstance(call, Call)]
 
 
+def sent(slots: Slots, now_ms: int = 0) -> list[Call]:
+    """What is sent now when a disk takes no time."""
+    slots.marked(slots.take(now_ms))
+    return slots.let_go(now_ms)
+
+
 def test_a_slot_is_taken_in_order_and_used_again(tmp_path: Path) -> None:
     """E4: two slots, four calls."""
     slots, calls = Slots(), make_calls(tmp_path)
     slots.add(calls)
-    assert slots.take(0) == []  # no permit yet
-    assert slots.permit({LANE: OPEN})
-    assert slots.take(0) == calls[:2]
-    assert (slots.take(0), slots.in_flight(LANE)) == ([], 2)
+    assert sent(slots) == []  # no permit yet
+    assert slots.permit(LANE, OPEN)
+    assert sent(slots) == calls[:2]
+    assert (sent(slots), slots.in_flight(LANE)) == ([], 2)
     slots.free(calls[0], None)
-    assert slots.take(0) == [calls[2]]
+    assert sent(slots) == [calls[2]]
     assert slots.withdraw(LANE) == [calls[3]]
 
 
+def test_a_slot_that_comes_free_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """Q5: of four slots' calls one more is marked than may be sent. It is unsent, and can be taken back."""
+    slots, calls = Slots(), make_calls(tmp_path, 7)
+    slots.add(calls)
+    slots.permit(LANE, Permit(slots=4, until_ms=100))
+    marked = slots.take(0)
+    assert (marked, slots.take(0)) == (calls[:5], [])
+    slots.marked(marked)
+    assert slots.let_go(0) == calls[:4]
+    assert slots.take(0) == []
+    slots.free(calls[0], None)
+    assert (slots.let_go(0), slots.let_go(0)) == ([calls[4]], [])
+    slots.marked(slots.take(0))
+    assert (slots.in_flight(LANE), slots.never_sent()) == (4, [calls[5]])
+    assert slots.unsent(LANE) == {call.order.key for call in calls[5:]}
+    assert slots.withdraw(LANE) == calls[5:]
+    assert slots.never_sent() == []
+
+
+def test_whoever_counts_after_lowering_the_slots_counts_all(tmp_path: Path) -> None:
+    """E2: what is sent from then on fits the slots that the governor is told of."""
+    slots, calls = Slots(), make_calls(tmp_path, 6)
+    slots.add(calls)
+    slots.permit(LANE, Permit(slots=4, until_ms=100))
+    slots.marked(slots.take(0))
+    slots.permit(LANE, Permit(slots=2, until_ms=100))
+    assert (slots.let_go(0), slots.in_flight(LANE)) == (calls[:2], 2)
+
+
 def test_a_call_is_unsent_until_it_is_let_go(tmp_path: Path) -> None:
-    """E2: with a slot or without, and also when it had to wait again."""
+    """E2: marked or not."""
     slots, calls = Slots(), make_calls(tmp_path)
     keys = [call.order.key for call in calls]
     slots.add(calls)
-    slots.permit({LANE: OPEN})
-    (first, second) = slots.take(0)
+    slots.permit(LANE, OPEN)
+    marked = slots.take(0)
     assert slots.unsent(LANE) == set(keys)
-    assert slots.let_go(first, 99)
-    assert not slots.let_go(second, 100)
-    slots.put_back(second)
+    slots.marked(marked[:1])
+    assert slots.unsent(LANE) == set(keys)
+    assert slots.let_go(99) == calls[:1]
+    slots.marked(marked[1:])
+    assert slots.let_go(100) == []
     assert slots.unsent(LANE) == set(keys[1:])
     assert slots.withdraw(LANE) == calls[1:]
     assert slots.unsent(LANE) == set()
@@ -76,16 +113,15 @@ def test_the_governor_is_told_of_calls_that_wait_for_a_slot_as_held(tmp_path: Pa
 
 
 def test_a_permit_ends_by_itself(tmp_path: Path) -> None:
-    """E4: what has a slot by then goes back, the first of its lane."""
+    """E4: what is marked by then waits for the next one, the first of its lane."""
     slots, calls = Slots(), make_calls(tmp_path)
     slots.add(calls)
-    slots.permit({LANE: OPEN})
-    (first, second) = slots.take(99)
-    assert [slots.let_go(first, 99), slots.let_go(first, 100)] == [True, False]
-    slots.put_back(second)
-    slots.put_back(first)
-    assert (slots.take(100), slots.in_flight(LANE)) == ([], 0)
-    assert slots.withdraw(LANE) == calls
+    slots.permit(LANE, OPEN)
+    slots.marked(slots.take(99))
+    assert (slots.let_go(100), slots.take(100), slots.in_flight(LANE)) == ([], [], 0)
+    assert slots.permit(LANE, Permit(slots=2, until_ms=200))
+    assert slots.let_go(100) == calls[:2]
+    assert slots.withdraw(LANE) == calls[2:]
 
 
 @pytest.mark.parametrize(
@@ -103,28 +139,27 @@ def test_a_failure_that_concerns_all_calls_closes_the_lane(
     """E9: until the poll thread gives the next permit."""
     slots, calls = Slots(), make_calls(tmp_path)
     slots.add(calls)
-    slots.permit({LANE: OPEN})
-    (first, _), seen = slots.take(0), None if signal is None else failure(signal)
+    slots.permit(LANE, OPEN)
+    (first, _), seen = sent(slots), None if signal is None else failure(signal)
     slots.free(first, seen)
-    assert bool(slots.take(0)) is goes_on
+    assert bool(sent(slots)) is goes_on
     slots.heard(first, seen)
-    assert slots.permit({LANE: OPEN}) is not goes_on  # the same permit changes nothing in a lane that is open
+    assert slots.permit(LANE, OPEN) is not goes_on  # the same permit changes nothing in a lane that is open
 
 
 def test_a_permit_from_before_the_failure_does_not_open_the_lane(tmp_path: Path) -> None:
     """E9: the poll thread was deciding while the call failed; another burst of calls would fail, too."""
     slots, calls, seen = Slots(), make_calls(tmp_path), failure(Signal.KEY_REFUSED)
     slots.add(calls)
-    slots.permit({LANE: OPEN})
-    (first, second) = slots.take(0)
+    slots.permit(LANE, OPEN)
+    (first, _) = sent(slots)
     slots.free(first, seen)
-    slots.permit({LANE: Permit(slots=2, until_ms=200)})
-    assert slots.take(0) == []
-    assert not slots.let_go(second, 0)
+    slots.permit(LANE, Permit(slots=2, until_ms=200))
+    assert sent(slots) == []
     slots.heard(first, seen)
-    assert slots.take(0) == []
-    assert slots.permit({LANE: Permit(slots=2, until_ms=200)})
-    assert slots.take(0) == [calls[2]]
+    assert sent(slots) == []
+    assert slots.permit(LANE, Permit(slots=2, until_ms=200))
+    assert sent(slots) == [calls[2]]
 
 
 def test_a_commit_does_not_wait_while_slots_run_empty(tmp_path: Path) -> None:

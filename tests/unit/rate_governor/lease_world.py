@@ -161,7 +161,9 @@ class World:
         self._governor.on_open(self._part)
 
     def _gateway(self, number: int, queue: deque[Call]) -> Gateway:
-        holder = LeaseHolder(pool=POOL, instance=str(number), partition=0, epoch=self.now_ms)
+        holder = LeaseHolder(
+            pool=POOL, pool_slots=self.limits.slots, instance=str(number), partition=0, epoch=self.now_ms
+        )
         return Gateway(number=number, clock_off_ms=self._off(), holder=holder, queue=queue)
 
     def _off(self) -> int:
