@@ -14,7 +14,7 @@ from nightmill.api.ledger import Ledger
 from nightmill.api.mirror import Mirror
 from nightmill.api.results import ResultReader
 from nightmill.api.webhooks import Receiver
-from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.domain.settings import Config, LocalServers
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.kernel.store.blocks import PipelineReader
 
@@ -35,7 +35,7 @@ class Desk:
     results_dir: Path
     now_ms: Callable[[], int]
     environment: Mapping[str, str] = field(repr=False)  #: keys of pools may be in it
-    local_model_url: str | None  #: None: `nightmill up` started no model server
+    local_servers: LocalServers
 
 
 def open_desk(
@@ -47,7 +47,7 @@ def open_desk(
     ledger: Ledger,
     now_ms: Callable[[], int],
     environment: Mapping[str, str] = MappingProxyType({}),
-    local_model_url: str | None = None,
+    local_servers: LocalServers | None = None,
 ) -> Desk:
     return Desk(
         mirror=mirror,
@@ -62,7 +62,7 @@ def open_desk(
         results_dir=results_dir,
         now_ms=now_ms,
         environment=environment,
-        local_model_url=local_model_url,
+        local_servers=local_servers or LocalServers(),
     )
 
 

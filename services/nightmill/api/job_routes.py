@@ -145,7 +145,7 @@ def command(
 
 def _check(request: JobRequest, desk: Desk, now_ms: int) -> None:
     check_request(request, desk.config, desk.blobs, now_ms)
-    check_access(request, desk.config, desk.environment, desk.local_model_url)
+    check_access(request, desk.config, desk.environment, desk.local_servers)
 
 
 def _status(desk: At, job_id: str) -> JobStatus:

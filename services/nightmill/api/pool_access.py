@@ -8,20 +8,19 @@ from collections.abc import Mapping
 
 from nightmill.api.errors import ApiError
 from nightmill.api.requests import JobRequest
-from nightmill.kernel.domain.settings import Config, Pool
+from nightmill.kernel.domain.settings import Config, LocalServers, Pool
 from nightmill.planner.estimate import usable_pools
 from nightmill.provider_gateway.keys import KeyUnusable, read_key
-from nightmill.provider_gateway.run import LOCAL_MODEL
 
 _RESTART = "and start it again: nightmill down, then nightmill up"
 
 
 def check_access(
-    request: JobRequest, config: Config, environment: Mapping[str, str], local_model_url: str | None
+    request: JobRequest, config: Config, environment: Mapping[str, str], local_servers: LocalServers
 ) -> None:
     """Raises `ApiError` when every pool that the job may use lacks its key or its server."""
     problems = {
-        name: _problem(pool, environment, local_model_url)
+        name: _problem(pool, environment, local_servers)
         for name, pool in usable_pools(request.pipeline, request.tenant, config).items()
     }
     told = [(name, *problem) for name, problem in problems.items() if problem is not None]
@@ -31,10 +30,12 @@ def check_access(
         raise ApiError(422, "pool_unusable", f"no pool of the job can be used: {message}", f"{remedy}, {_RESTART}")
 
 
-def _problem(pool: Pool, environment: Mapping[str, str], local_model_url: str | None) -> tuple[str, str] | None:
+def _problem(pool: Pool, environment: Mapping[str, str], local_servers: LocalServers) -> tuple[str, str] | None:
     """What the pool lacks and the remedy, or None."""
-    if pool.base_url == LOCAL_MODEL and local_model_url is None:
-        return "its local model server is not known here", "set NIGHTMILL_MODEL_URL"
+    if local_servers.base_url(pool) is None:
+        if pool.embeddings is None:
+            return "its local model server is not known here", "set NIGHTMILL_MODEL_URL"
+        return "the local embeddings model does not run here", "make setup-model, or set NIGHTMILL_EMBEDDINGS_URL"
     if pool.key is None:
         return None
     try:

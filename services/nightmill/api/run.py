@@ -75,7 +75,7 @@ def _serve(config: Config, settings: Settings) -> int:
         ledger=ledger,
         now_ms=lambda: time.time_ns() // 1_000_000,
         environment=settings.environment,
-        local_model_url=settings.local_model_url,
+        local_servers=settings.local_servers,
     )
     # uvicorn raises the signal again when it is done; by then it has been obeyed
     for number in (signal.SIGTERM, signal.SIGINT):

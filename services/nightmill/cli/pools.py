@@ -12,7 +12,7 @@ import typer
 from nightmill.cli.options import ConfigFolder, Home, Json, config_folder
 
 if TYPE_CHECKING:
-    from nightmill.kernel.domain.settings import PoolLimits
+    from nightmill.kernel.domain.settings import LocalServers, PoolLimits
     from nightmill.local.pools.check import Report
     from nightmill.local.pools.listing import KeyState, PoolLine
 
@@ -154,7 +154,7 @@ def check(
         name,
         load_config(config_folder(config)),
         environment=os.environ,
-        local_model_url=_local_model_url(home),
+        local_servers=_local_servers(home),
         with_call=call,
         before_call=_say_cost,
     )
@@ -244,19 +244,26 @@ def _say_cost(at_most_nano_usd: int | None) -> None:
     print(f"asking the model for its shortest answer, at {price}", file=sys.stderr, flush=True)
 
 
-def _local_model_url(home: Path | None) -> str | None:
-    """Where the local model of this installation listens, when it runs."""
+def _local_servers(home: Path | None) -> "LocalServers":
+    """Where the model servers of this installation listen, as far as they run."""
+    from nightmill.kernel.domain.settings import LocalServers
     from nightmill.kernel.runtime.settings import read_settings
     from nightmill.local.home import Home as HomeFolder
     from nightmill.local.processes import LOOPBACK
     from nightmill.local.status import running_state
 
+    def at(port: int | None) -> str | None:
+        return None if port is None else f"http://{LOOPBACK}:{port}/v1"
+
     settings = read_settings(os.environ)
-    if settings.local_model_url is not None:
-        return settings.local_model_url
+    named = settings.local_servers
     state = running_state(HomeFolder(root=(home or settings.home).expanduser().absolute()))
-    port = None if state is None else state.model_port
-    return None if port is None else f"http://{LOOPBACK}:{port}/v1"
+    if state is None:
+        return named
+    return LocalServers(
+        model_url=named.model_url or at(state.model_port),
+        embeddings_url=named.embeddings_url or at(state.embeddings_port),
+    )
 
 
 def _typed(command: str, config: Path | None) -> str:

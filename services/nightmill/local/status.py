@@ -42,6 +42,7 @@ class LaptopState:
     kafka: str
     api_port: int
     model_port: int | None
+    embeddings_port: int | None = None
     processes: tuple[ProcessState, ...]
 
     @property

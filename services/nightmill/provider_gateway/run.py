@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 
-from nightmill.kernel.domain.settings import Pool, Prices
+from nightmill.kernel.domain.settings import LocalServers, Pool, Prices
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.settings import Settings, SettingsError, load_config
 from nightmill.kernel.store.blobs import BlobStore
@@ -19,7 +19,6 @@ from nightmill.provider_gateway.service import ProviderGateway
 
 log = logging.getLogger(__name__)
 
-LOCAL_MODEL = "local-model"
 #: three threads share the interpreter; the default of 5 ms makes each hand-over between them as long as a call
 _SWITCH_S = 0.0005
 
@@ -71,7 +70,7 @@ def access_of(name: str, pool: Pool, prices: Prices, settings: Settings) -> tupl
         adapter = adapter_of(name, pool.provider)
     except UnknownProvider as error:
         raise SettingsError(f"{settings.config_dir}: {error}") from error
-    base_url, unusable = _base_url(pool, settings.local_model_url)
+    base_url, unusable = _base_url(pool, settings.local_servers)
     key: str | None = None
     if pool.key is not None:
         try:
@@ -92,10 +91,11 @@ def access_of(name: str, pool: Pool, prices: Prices, settings: Settings) -> tupl
     return access, key
 
 
-def _base_url(pool: Pool, local_model_url: str | None) -> tuple[str, str | None]:
-    url = local_model_url if pool.base_url == LOCAL_MODEL else pool.base_url
+def _base_url(pool: Pool, local_servers: LocalServers) -> tuple[str, str | None]:
+    url = local_servers.base_url(pool)
     if url is None:
-        return "", "the local model server is not known; start it with nightmill up, or set NIGHTMILL_MODEL_URL"
+        kind, variable = ("model", "MODEL") if pool.embeddings is None else ("embeddings", "EMBEDDINGS")
+        return "", f"the local {kind} server is not known; start it with nightmill up, or set NIGHTMILL_{variable}_URL"
     if not url.startswith(("http://", "https://")):
         return "", f"base_url {url!r} is no http or https address; mend it in pools.yaml"
     return url, None

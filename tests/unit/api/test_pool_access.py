@@ -11,7 +11,7 @@ from nightmill.api.pool_access import check_access
 from nightmill.api.requests import JobRequest, UploadedInput
 from nightmill.kernel.domain.lifecycle import InputFormat
 from nightmill.kernel.domain.pipeline import Pipeline
-from nightmill.kernel.domain.settings import Config, KeySource
+from nightmill.kernel.domain.settings import Config, EmbeddingLimits, KeySource, LocalServers
 
 
 def config(folder: Path) -> Config:
@@ -21,6 +21,7 @@ def config(folder: Path) -> Config:
         "by-env": sim.model_copy(update={"key": KeySource(env="SOME_KEY")}),
         "by-file": sim.model_copy(update={"key": KeySource(file=str(folder / "key"))}),
         "local": sim.model_copy(update={"base_url": "local-model"}),
+        "vectors": sim.model_copy(update={"base_url": "local-model", "embeddings": EmbeddingLimits()}),
     }
     return CONFIG.model_copy(update={"pools": pools})
 
@@ -39,13 +40,18 @@ def request(*pools: str) -> JobRequest:
         (["by-env"], "pool by-env: environment variable SOME_KEY is not set", "export SOME_KEY, and start it again"),
         (["by-file"], "key can not be read: No such file", "and chmod 600 it, and start it again"),
         (["local"], "pool local: its local model server is not known here", "set NIGHTMILL_MODEL_URL"),
+        (
+            ["vectors"],
+            "pool vectors: the local embeddings model does not run here",
+            "make setup-model, or set NIGHTMILL_EMB",
+        ),
         (["local", "by-env"], "known here; pool by-env: environment variable", "set NIGHTMILL_MODEL_URL, or export"),
     ],
 )
 def test_every_pool_lacks_something(tmp_path: Path, pools: list[str], says: str, remedy: str) -> None:
     """P6: pool, place and remedy are named, never a key."""
     with pytest.raises(ApiError) as caught:
-        check_access(request(*pools), config(tmp_path), {}, None)
+        check_access(request(*pools), config(tmp_path), {}, LocalServers())
     assert (caught.value.status, caught.value.code) == (422, "pool_unusable")
     assert says in caught.value.message
     assert remedy in caught.value.remedy
@@ -56,12 +62,13 @@ def test_a_file_that_others_may_read_is_no_key(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("sk-secret")
     (tmp_path / "key").chmod(0o644)
     with pytest.raises(ApiError, match="can be read by others") as caught:
-        check_access(request("by-file"), config(tmp_path), {}, None)
+        check_access(request("by-file"), config(tmp_path), {}, LocalServers())
     assert "sk-secret" not in caught.value.message
     (tmp_path / "key").chmod(0o600)
-    check_access(request("by-file"), config(tmp_path), {}, None)
+    check_access(request("by-file"), config(tmp_path), {}, LocalServers())
 
 
-@pytest.mark.parametrize("pools", [["open"], ["by-file", "open"], ["by-env"], ["local"]])
+@pytest.mark.parametrize("pools", [["open"], ["by-file", "open"], ["by-env"], ["local"], ["vectors"]])
 def test_one_usable_pool_is_enough(tmp_path: Path, pools: list[str]) -> None:
-    check_access(request(*pools), config(tmp_path), {"SOME_KEY": "sk-1"}, "http://127.0.0.1:1/v1")
+    servers = LocalServers(model_url="http://127.0.0.1:1/v1", embeddings_url="http://127.0.0.1:2/v1")
+    check_access(request(*pools), config(tmp_path), {"SOME_KEY": "sk-1"}, servers)

@@ -34,7 +34,7 @@ def simulator() -> Iterator[Simulator]:
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NIGHTMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("THE_KEY", SECRET)
-    for name in ("NIGHTMILL_CONFIG", "NIGHTMILL_MODEL_URL"):
+    for name in ("NIGHTMILL_CONFIG", "NIGHTMILL_MODEL_URL", "NIGHTMILL_EMBEDDINGS_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -259,6 +259,8 @@ class TestAgainstOthers:
     def test_the_local_model_of_an_installation_that_is_down(self, check: Checker) -> None:
         code, out, _ = check.text("local-model", key=None)
         assert (code, "the local model does not run → nightmill up --detach" in out) == (4, True)
+        code, out, _ = check.text("local-model", key=None, embeddings={})
+        assert (code, "the local embeddings model does not run → make setup-model, then" in out) == (4, True)
 
     def test_no_such_pool_and_no_such_provider(self, check: Checker, capsys: pytest.CaptureFixture[str]) -> None:
         code, said = check("http://127.0.0.1:9/v1", provider="opnai")

@@ -42,7 +42,7 @@ SECRET = "sk-live-Wq81nZ"
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NIGHTMILL_HOME", str(tmp_path / "home"))
-    for name in ("NIGHTMILL_CONFIG", "NIGHTMILL_MODEL_URL", "MINI_KEY"):
+    for name in ("NIGHTMILL_CONFIG", "NIGHTMILL_MODEL_URL", "NIGHTMILL_EMBEDDINGS_URL", "MINI_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 

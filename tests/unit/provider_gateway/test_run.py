@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nightmill.kernel.domain.settings import KeySource, Pool, Prices
+from nightmill.kernel.domain.settings import EmbeddingLimits, KeySource, LocalServers, Pool, Prices
 from nightmill.kernel.runtime.settings import Settings, SettingsError
 from nightmill.provider_gateway.pools import PoolAccess
 from nightmill.provider_gateway.run import access_of, build
@@ -14,13 +14,15 @@ from unit.provider_gateway.stage import PRICE, make_pool
 PRICES = Prices(version="v7", models={"small": (PRICE,)})
 
 
-def make_settings(folder: Path, environment: Mapping[str, str] | None = None, local: str | None = None) -> Settings:
+def make_settings(
+    folder: Path, environment: Mapping[str, str] | None = None, local: LocalServers | None = None
+) -> Settings:
     return Settings(
         home=folder,
         bootstrap="127.0.0.1:1",
         config_dir=folder / "config",
         blobs_url=str(folder / "blobs"),
-        local_model_url=local,
+        local_servers=local or LocalServers(),
         environment=environment or {},
     )
 
@@ -42,19 +44,23 @@ def test_a_pool_with_its_price_and_key(tmp_path: Path) -> None:
 
 
 def test_the_local_model_is_where_the_settings_say(tmp_path: Path) -> None:
-    made, _ = access(tmp_path, make_pool("local-model"), local="http://127.0.0.1:8123/v1")
+    servers = LocalServers(model_url="http://127.0.0.1:8123/v1", embeddings_url="http://127.0.0.1:8124/v1")
+    made, _ = access(tmp_path, make_pool("local-model"), local=servers)
     assert (made.base_url, made.unusable) == ("http://127.0.0.1:8123/v1", None)
+    vectors, _ = access(tmp_path, make_pool("local-model", embeddings=EmbeddingLimits()), local=servers)
+    assert (vectors.base_url, vectors.unusable) == ("http://127.0.0.1:8124/v1", None)
 
 
 @pytest.mark.parametrize(
     ("pool", "words"),
     [
         (make_pool("local-model"), "nightmill up"),
+        (make_pool("local-model", embeddings=EmbeddingLimits()), "NIGHTMILL_EMBEDDINGS_URL"),
         (make_pool("https://host/v1", key=KeySource(env="K")), "environment variable K is not set"),
         (make_pool("https://host/v1", key=KeySource(file="/no/such/key")), "can not be read"),
         (make_pool("ftp://host"), "no http or https address"),
     ],
-    ids=["local", "variable", "file", "address"],
+    ids=["local", "local embeddings", "variable", "file", "address"],
 )
 def test_an_unusable_pool_says_why(tmp_path: Path, pool: Pool, words: str) -> None:
     """One pool without its key does not keep the others from working."""

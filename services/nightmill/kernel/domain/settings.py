@@ -1,5 +1,6 @@
 """Types of the config folder: pools, prices, retry and tenants. Read once at start, then passed down frozen."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, SkipValidation, model_validator
@@ -11,6 +12,8 @@ from nightmill.kernel.domain.pricing import Period
 
 #: what calls are pinned to, unless a pool names an older one
 ANTHROPIC_VERSION = "2026-10-21"
+#: `base_url` of a pool that a model server of this machine answers
+LOCAL_MODEL = "local-model"
 
 
 class PoolLimits(Frozen):
@@ -54,7 +57,7 @@ class Pool(Frozen):
     """A provider account × model class: the thing that has limits."""
 
     provider: str  #: name of an adapter
-    base_url: str  #: `local-model` for the model server that `nightmill up` starts
+    base_url: str  #: `local-model`: a model server that `nightmill up` starts, for `embeddings` another
     model: str
     key: KeySource | None = None
     limits: PoolLimits
@@ -85,6 +88,20 @@ class Pool(Frozen):
             where = "provider anthropic" if self.provider == "anthropic" else "the Responses API"
             raise ValueError(f"embeddings: {where} makes none; take it out, or name a pool of another API")
         return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalServers:
+    """Where the model servers of this machine begin their API; None: it is not known that one runs."""
+
+    model_url: str | None = None
+    embeddings_url: str | None = None
+
+    def base_url(self, pool: Pool) -> str | None:
+        """Where the pool's API begins; None: at a server of this machine that is not known."""
+        if pool.base_url != LOCAL_MODEL:
+            return pool.base_url
+        return self.model_url if pool.embeddings is None else self.embeddings_url
 
 
 class Pools(Frozen):

@@ -16,7 +16,7 @@ from platformdirs import user_data_path
 from pydantic import BaseModel, ValidationError
 
 from nightmill.kernel.domain.prices import OVERLAP, PriceFile
-from nightmill.kernel.domain.settings import Config, Pool, Pools, Prices, Retry, Tenants, listing
+from nightmill.kernel.domain.settings import Config, LocalServers, Pool, Pools, Prices, Retry, Tenants, listing
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.price_list import price_list
 
@@ -47,7 +47,7 @@ class Settings:
     instance: str = "0"
     blobs_url: str
     clickhouse_url: str | None = None  #: None: embedded, under the home
-    local_model_url: str | None = None
+    local_servers: LocalServers = LocalServers()
     metrics_port: int | None = None
     environment: Mapping[str, str]  #: where named key variables are looked up
 
@@ -91,7 +91,10 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         instance=environment.get("NIGHTMILL_INSTANCE", "0"),
         blobs_url=environment.get("NIGHTMILL_BLOBS") or str(home / "blobs"),
         clickhouse_url=environment.get("NIGHTMILL_CLICKHOUSE"),
-        local_model_url=environment.get("NIGHTMILL_MODEL_URL"),
+        local_servers=LocalServers(
+            model_url=environment.get("NIGHTMILL_MODEL_URL"),
+            embeddings_url=environment.get("NIGHTMILL_EMBEDDINGS_URL"),
+        ),
         metrics_port=_integer(environment, "NIGHTMILL_METRICS_PORT", 65_535),
         environment=dict(os.environ if environment is os.environ else environment),
     )

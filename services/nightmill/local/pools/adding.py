@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from nightmill.kernel.domain.settings import KeySource, Pool
+from nightmill.kernel.domain.settings import LOCAL_MODEL, KeySource, Pool
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.settings import load_config
 from nightmill.local.errors import LaptopError
@@ -26,7 +26,6 @@ from nightmill.local.pools.text import NotEditable, as_text, with_pool
 from nightmill.planner.meter import ENCODINGS
 from nightmill.provider_gateway.adapters import ADAPTERS
 from nightmill.provider_gateway.keys import KeyUnusable, read_key
-from nightmill.provider_gateway.run import LOCAL_MODEL
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _VARIABLE = re.compile(r"^[A-Z_][A-Z0-9_]{0,63}\Z")

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from nightmill.kernel.domain.pricing import Tariff, Tokens, cost_nano_usd, worst_cost_nano_usd
-from nightmill.kernel.domain.settings import Config, Pool
+from nightmill.kernel.domain.settings import Config, LocalServers, Pool
 from nightmill.local.errors import LaptopError
 from nightmill.local.pools import verdict, wire
 from nightmill.local.pools.call import NEVER_SENT, Answer, NoAnswer, Question, ask
@@ -22,7 +22,6 @@ from nightmill.local.pools.limits import Comparison, compared, told_limits
 from nightmill.local.pools.listing import KeyState, key_state, tariff_of
 from nightmill.local.pools.verdict import Finding, Weight
 from nightmill.provider_gateway.adapters import ADAPTERS
-from nightmill.provider_gateway.run import LOCAL_MODEL
 
 _LIST_S = 20.0
 _SHOWN = 10
@@ -51,7 +50,7 @@ def check_pool(
     config: Config,
     *,
     environment: Mapping[str, str],
-    local_model_url: str | None,
+    local_servers: LocalServers,
     with_call: bool,
     before_call: Callable[[int | None], None],
 ) -> Report:
@@ -65,7 +64,7 @@ def check_pool(
         known = ", ".join(config.pools) or "none"
         raise LaptopError(f"pools.yaml has no pool {name!r}", remedy=f"there are: {known}; nightmill pool add")
     tariff = tariff_of(pool, config.prices, now_ms=_now_ms())
-    checking = _Checking(name, pool, tariff, environment=environment, local_model_url=local_model_url)
+    checking = _Checking(name, pool, tariff, environment=environment, local_servers=local_servers)
     if checking.can_be_asked():
         checking.look_at_models()
         if checking.needs_call(wanted=with_call):
@@ -86,10 +85,10 @@ class _Checking:
         tariff: Tariff | None,
         *,
         environment: Mapping[str, str],
-        local_model_url: str | None,
+        local_servers: LocalServers,
     ) -> None:
         self._name, self._pool, self._tariff = name, pool, tariff
-        self._url = local_model_url if pool.base_url == LOCAL_MODEL else pool.base_url
+        self._url = local_servers.base_url(pool)
         self._key_state: KeyState | None = None
         self._key: str | None = None
         if pool.key is not None:
@@ -216,8 +215,11 @@ class _Checking:
 
     def _address(self) -> Finding:
         if self._url is None:
-            detail = "the local model does not run"
-            return Finding(about="address", weight=Weight.AWAY, detail=detail, remedy="nightmill up --detach")
+            missing, remedy = "model", "nightmill up --detach"
+            if self._pool.embeddings is not None:
+                missing, remedy = "embeddings model", "make setup-model, then nightmill up --detach"
+            detail = f"the local {missing} does not run"
+            return Finding(about="address", weight=Weight.AWAY, detail=detail, remedy=remedy)
         try:
             parts = urlsplit(self._url)
             sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
