@@ -63,7 +63,7 @@ class Router:
             if pool is not None:
                 return pool
             if allowed:
-                return pools.too_long(self._config, allowed, tokens)
+                return pools.too_long(self._config, self._pipelines.get(pipeline_digest), allowed, tokens)
             return pools.forbidden(self._config, self._pipelines.get(pipeline_digest), tenant, lane)
         except (BlobMissing, ValidationError):
             return pools.internal("pipeline_unreadable", f"the frozen pipeline {pipeline_digest} cannot be read")

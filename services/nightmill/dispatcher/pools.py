@@ -97,9 +97,16 @@ def forbidden(config: Config, pipeline: Pipeline, tenant: str, lane: Lane) -> Fa
     )
 
 
-def too_long(config: Config, allowed: tuple[str, ...], tokens: int) -> Failure:
+def too_long(config: Config, pipeline: Pipeline, allowed: tuple[str, ...], tokens: int) -> Failure:
     """No allowed pool's context holds the item."""
     contexts = ", ".join(f"{name} ({config.pools[name].context_tokens})" for name in allowed)
+    if pipeline.embedding is not None:
+        return _refusal(
+            FailureClass.BAD_INPUT,
+            "context_too_long",
+            f"{', '.join(pipeline.input.fields)}: {tokens} tokens exceed the context of {contexts}; cut the text in "
+            "the prompt, split the document, or name a pool with a longer context",
+        )
     return _refusal(
         FailureClass.BAD_INPUT,
         "context_too_long",

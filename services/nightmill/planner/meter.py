@@ -27,6 +27,7 @@ ENCODINGS = {
     "cl100k": "cl100k_base",
     "cl100k_base": "cl100k_base",
     "qwen3.5": "qwen3.5",
+    "bert_uncased": "bert_uncased",
 }
 MESSAGE_TOKENS = 4
 REPLY_TOKENS = 3
