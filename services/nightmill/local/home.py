@@ -86,7 +86,7 @@ class Home:
 
 
 def log_path(home: Home, name: str) -> Path:
-    """Return the log of one process of the laptop: a service, `broker`, `model_server` or `supervisor`."""
+    """Return the log of one process of the laptop: a service, `broker`, `supervisor` or a model server."""
     return home.broker / "broker.log" if name == BROKER else home.logs / f"{name}.log"
 
 

@@ -7,15 +7,13 @@ was cut off is never taken for a whole one.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-import platformdirs
-
 from nightmill.local.assets import kafka_folder
+from nightmill.local.cache import cache_folder
 from nightmill.local.errors import LaptopError
 from nightmill.local.processes import locked
 
@@ -23,24 +21,15 @@ _MAVEN_TIMEOUT_S = 600
 _DIGEST_LETTERS = 16
 
 
-def cache_folder() -> Path:
-    """Return this pom's cache folder (made when missing); `NIGHTMILL_CACHE` moves it."""
-    root = os.environ.get("NIGHTMILL_CACHE") or platformdirs.user_cache_dir("nightmill", appauthor=False)
+def jars_folder() -> Path:
+    """Return this pom's folder of the cache, made when missing."""
     digest = hashlib.sha256((kafka_folder() / "pom.xml").read_bytes()).hexdigest()[:_DIGEST_LETTERS]
-    folder = Path(root) / f"kafka-{digest}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise LaptopError(
-            f"cannot make the cache folder {folder}: {error.strerror}",
-            remedy="set NIGHTMILL_CACHE to a writable folder",
-        ) from error
-    return folder
+    return cache_folder(f"kafka-{digest}")
 
 
 def cached_jars() -> list[Path]:
     """Return the jars that are already there, in a stable order; empty when Maven has not copied them yet."""
-    return sorted((cache_folder() / "libs").glob("*.jar"))
+    return sorted((jars_folder() / "libs").glob("*.jar"))
 
 
 def find_maven() -> str | None:
@@ -53,7 +42,7 @@ def resolve_jars() -> list[Path]:
 
     Safe to call from several processes at once: one copies, the others wait.
     """
-    cache = cache_folder()
+    cache = jars_folder()
     with locked(cache / "lock"):
         if not cached_jars():
             _copy_jars(cache / "libs")

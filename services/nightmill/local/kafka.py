@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from nightmill.local.assets import kafka_folder
 from nightmill.local.errors import LaptopError
-from nightmill.local.jars import cache_folder
+from nightmill.local.jars import jars_folder
 from nightmill.local.java import Java
 from nightmill.local.processes import LOOPBACK
 
@@ -151,8 +151,8 @@ def keep_class_archive(place: BrokerPlace, code: int) -> None:
     for trained in place.folder.glob("*.jsa"):
         if code in _CLEAN_EXITS:
             # The cache may lie on another disk.
-            shutil.move(trained, scratch := cache_folder() / f"{trained.name}.{os.getpid()}")
-            scratch.replace(cache_folder() / trained.name)
+            shutil.move(trained, scratch := jars_folder() / f"{trained.name}.{os.getpid()}")
+            scratch.replace(jars_folder() / trained.name)
         else:
             trained.unlink()
 
@@ -198,7 +198,7 @@ def _class_archive(place: BrokerPlace, java: Java) -> list[str]:
     # An archive fits one Java only.
     of_java = hashlib.sha256(str(java.executable.resolve()).encode()).hexdigest()[:8]
     name = f"java-{java.major}-{of_java}.jsa"
-    ready = cache_folder() / name
+    ready = jars_folder() / name
     if ready.exists():
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={ready}"]
     return [f"-XX:ArchiveClassesAtExit={place.folder / name}"]

@@ -7,12 +7,15 @@ import os
 import sys
 
 from nightmill.local import docker, kafka
-from nightmill.local.children import broker_child, log_tail, model_server_child, service_child
+from nightmill.local.children import broker_child, embeddings_server_child, log_tail, model_server_child, service_child
+from nightmill.local.doctor import check_local_embeddings
+from nightmill.local.embeddings_model import converted_file, prepare
+from nightmill.local.errors import LaptopError
 from nightmill.local.home import Home
 from nightmill.local.jars import cached_jars, resolve_jars
 from nightmill.local.java import find_java
 from nightmill.local.options import KAFKA_DOCKER, UpOptions, is_external
-from nightmill.local.ports import API_PORT, BROKER_PORT, CONTROLLER_PORT, MODEL_PORT, choose_ports
+from nightmill.local.ports import API_PORT, BROKER_PORT, CONTROLLER_PORT, EMBEDDINGS_PORT, MODEL_PORT, choose_ports
 from nightmill.local.processes import LOOPBACK, birth_of
 from nightmill.local.status import LaptopState, write_state
 from nightmill.local.supervision import Phase
@@ -28,7 +31,9 @@ class Laptop:
         self._phase = Phase.STARTING
         self._supervisor = Supervisor(home, changed=self._write_state)
         wanted = {MODEL_PORT: options.model_port, API_PORT: options.api_port}
+        self._embeds = options.local_embeddings and self._can_embed()
         names = [API_PORT, *([MODEL_PORT] if options.local_model else [])]
+        names += [EMBEDDINGS_PORT] if self._embeds else []
         names += [] if is_external(options.kafka) else [BROKER_PORT, CONTROLLER_PORT]
         self._ports = choose_ports(home, names, wanted=wanted)
         external = is_external(options.kafka)
@@ -62,6 +67,8 @@ class Laptop:
         self._options.create_topics(self._bootstrap, environment)
         if self._options.local_model:
             self._supervisor.add([model_server_child(self._home, self._ports[MODEL_PORT])])
+        if self._embeds:
+            self._supervisor.add([embeddings_server_child(self._home, self._ports[EMBEDDINGS_PORT])])
         self._supervisor.add(
             service_child(self._home, name, self._options.command(name), environment) for name in self._options.services
         )
@@ -99,7 +106,24 @@ class Laptop:
             own["NIGHTMILL_CONFIG"] = str(self._options.config)
         if self._options.local_model:
             own["NIGHTMILL_MODEL_URL"] = f"http://{LOOPBACK}:{self._ports[MODEL_PORT]}/v1"
+        if self._embeds:
+            own["NIGHTMILL_EMBEDDINGS_URL"] = f"http://{LOOPBACK}:{self._ports[EMBEDDINGS_PORT]}/v1"
         return {**os.environ, **self._options.environment, **own}
+
+    def _can_embed(self) -> bool:
+        """Whether the embeddings model can be served: nothing else waits for it, so it is told where it can not."""
+        check = check_local_embeddings()
+        if not check.ok:
+            self._options.say(check.line())
+            return False
+        try:
+            if not converted_file().is_file():
+                self._options.say("converting the embeddings model, once, a few seconds")
+            prepare()
+        except LaptopError as error:
+            self._options.say(f"{error.message} → {error.remedy}")
+            return False
+        return True
 
     def _report_failure(self) -> None:
         for name in self._supervisor.not_ready():
@@ -128,6 +152,7 @@ class Laptop:
                 kafka=self._bootstrap,
                 api_port=self._api_port,
                 model_port=self._ports.get(MODEL_PORT),
+                embeddings_port=self._ports.get(EMBEDDINGS_PORT),
                 processes=self._supervisor.states(),
             ),
         )

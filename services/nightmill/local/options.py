@@ -48,7 +48,8 @@ class UpOptions:
 
     `kafka` is `local`, `docker` or `HOST:PORT`. `create_topics(bootstrap, environment)` makes what is missing and must
     be repeatable; the environment is the one that the services get. Ports of 0 are chosen. `local_model` is set when
-    a pool asks for the local model, `embedded_ledger` when no ClickHouse server is configured.
+    a pool asks for the local model, `local_embeddings` when one asks for the local embeddings model, which is left out
+    where it is not installed, `embedded_ledger` when no ClickHouse server is configured.
     """
 
     create_topics: Callable[[str, Mapping[str, str]], None]
@@ -61,6 +62,7 @@ class UpOptions:
     foreground: Callable[[UpOptions], Sequence[str]] = foreground_command
     environment: Mapping[str, str] = field(default_factory=dict)
     local_model: bool = False
+    local_embeddings: bool = False
     embedded_ledger: bool = True
     model_port: int = 0
     api_port: int = 0

@@ -12,6 +12,7 @@ from nightmill.local.processes import free_port, port_is_free
 BROKER_PORT = "broker"
 CONTROLLER_PORT = "controller"
 MODEL_PORT = "model_server"
+EMBEDDINGS_PORT = "embeddings_server"
 API_PORT = "api"
 _FILE = "ports.json"
 

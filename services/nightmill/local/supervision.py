@@ -7,9 +7,10 @@ from enum import StrEnum
 
 BROKER = "broker"
 MODEL_SERVER = "model_server"
+EMBEDDINGS_SERVER = "embeddings_server"
 API = "api"
 
-_STOP_RANK = {API: 0, MODEL_SERVER: 2, BROKER: 3}
+_STOP_RANK = {API: 0, MODEL_SERVER: 2, EMBEDDINGS_SERVER: 2, BROKER: 3}
 _WORKER_RANK = 1
 
 FIRST_DELAY_S = 0.2

@@ -81,7 +81,11 @@ def _foreground(home: Home, options: UpOptions) -> int:
 
 def _refuse_if_unfit(home: Home, options: UpOptions) -> None:
     checks = run_doctor(
-        home.root, kafka=options.kafka, local_model=options.local_model, embedded_ledger=options.embedded_ledger
+        home.root,
+        kafka=options.kafka,
+        local_model=options.local_model,
+        local_embeddings=options.local_embeddings,
+        embedded_ledger=options.embedded_ledger,
     )
     if fatal := fatal_checks(checks):
         problems = "; ".join(f"{check.name}: {check.detail}" for check in fatal)

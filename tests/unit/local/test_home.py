@@ -243,9 +243,10 @@ def test_the_doctor_names_problem_and_remedy(tmp_path: Path) -> None:
 def test_the_doctor_checks_what_this_start_needs(tmp_path: Path) -> None:
     external = [check.name for check in doctor.run_doctor(tmp_path, kafka="h:1", embedded_ledger=False)]
     assert external == ["python", "home", "disk", "open files", "docker", "ports"]
-    everything = [check.name for check in doctor.run_doctor(tmp_path, local_model=True)]
+    everything = [check.name for check in doctor.run_doctor(tmp_path, local_model=True, local_embeddings=True)]
     assert everything == [
-        *("python", "home", "disk", "open files", "java", "kafka jars", "docker", "ledger", "local model", "ports")
+        *("python", "home", "disk", "open files", "java", "kafka jars", "docker", "ledger"),
+        *("local model", "local embeddings", "ports"),
     ]
 
 

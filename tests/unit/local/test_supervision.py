@@ -43,8 +43,8 @@ def test_only_a_process_that_never_was_ready_ends_the_start() -> None:
 
 
 def test_stops_front_door_then_workers_then_model_then_broker() -> None:
-    names = ["broker", "model_server", "planner", "ledger", "api"]
-    assert stop_waves(names) == [["api"], ["planner", "ledger"], ["model_server"], ["broker"]]
+    names = ["broker", "model_server", "embeddings_server", "planner", "ledger", "api"]
+    assert stop_waves(names) == [["api"], ["planner", "ledger"], ["model_server", "embeddings_server"], ["broker"]]
     assert stop_waves([]) == []
 
 
