@@ -33,7 +33,7 @@ def provider() -> Iterator[Simulator]:
 
 @pytest.fixture(scope="module")
 def running(provider: Simulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    laptop = Laptop(tmp_path_factory.mktemp("laptop"), provider.base_url, slots=SLOTS)
+    laptop = Laptop(tmp_path_factory.mktemp("laptop"), provider.base_url, slots=SLOTS, local_embeddings=True)
     laptop.up()
     yield laptop
     laptop.close()
@@ -88,6 +88,19 @@ def test_a_job_is_published_costed_and_explained(laptop: Laptop, simulator: Simu
     assert laptop.cli("cost", job, "--by", "model").returncode == 0
     versions = laptop.json("versions", "first")["versions"]
     assert [version["version"] for version in versions] == [1]
+
+
+def test_the_local_model_makes_vectors(laptop: Laptop) -> None:
+    """E7, P6: the pipeline that ships, by the server that `up` started beside the services."""
+    assert {each["name"]: each["ready"] for each in laptop.json("ps")["processes"]}["embeddings_server"]
+    checks = {check["name"]: check["ok"] for check in laptop.json("doctor", "--config", laptop.config)["checks"]}
+    assert checks["local embeddings"]
+    said = laptop.cli("pool", "check", "local-embeddings", "--call", "--config", laptop.config).stdout
+    assert "all-minilm-l6-v2 makes vectors of 384 numbers" in said
+    ran = laptop.cli("run", "embed-documents", "--input", laptop.documents(5))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows = laptop.results("embed-documents")
+    assert {(row["_source_id"], len(row["embedding"])) for row in rows} == {(f"d{i}", 384) for i in range(5)}
 
 
 def test_a_second_run_reuses_every_result_and_a_new_prompt_makes_a_version(

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from kit.broker import bootstrap, namespace
+from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.kafka.admin import delete_topics
 
 NOT_RUNNING = 5
@@ -29,6 +30,7 @@ class Laptop:
     slots: int = 20
     namespace: str = field(default_factory=namespace)
     pool: Mapping[str, Any] = field(default_factory=dict)  #: settings of its pool in place of these, or beside them
+    local_embeddings: bool = False  #: the pool of that model is there, too, as it ships
 
     def __post_init__(self) -> None:
         self.home = self.folder / "home"
@@ -46,8 +48,13 @@ class Laptop:
         }
         price = {"input_usd_per_million": 0.15, "output_usd_per_million": 0.6, "batch_discount": 0.5}
         waits = {name: {"base": "0.1s", "cap": "1s"} for name in ("transient", "capacity", "account")}
-        self.write_config("pools.yaml", {"pools": {"sim": pool}})
-        self.write_config("prices.yaml", {"version": "1", "models": {"simulated": price}})
+        pools, prices = {"sim": pool}, {"simulated": price}
+        if self.local_embeddings:
+            local = yaml.safe_load(resource("deploy", "config", "pools.yaml").read_text())["pools"]["local-embeddings"]
+            pools["local-embeddings"] = local
+            prices[local["model"]] = {"input_usd_per_million": 0, "output_usd_per_million": 0}
+        self.write_config("pools.yaml", {"pools": pools})
+        self.write_config("prices.yaml", {"version": "1", "models": prices})
         self.write_config("retry.yaml", {"classes": waits})
         self.write_config("tenants.yaml", {"tenants": {"default": {"sensitivity": "restricted"}}})
 

@@ -18,7 +18,7 @@ from nightmill.dispatcher.service import Dispatcher
 from nightmill.kernel.domain import ids
 from nightmill.kernel.domain.lifecycle import Command, InputFormat
 from nightmill.kernel.domain.pipeline import Pipeline
-from nightmill.kernel.domain.settings import Config
+from nightmill.kernel.domain.settings import Config, LocalServers
 from nightmill.kernel.runtime.log import Place
 from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.memory import MemoryBroker
@@ -76,6 +76,7 @@ class Line:
     host: str = ""  #: whose disk a service is started on
     instance: str = "0"  #: under which name
     clickhouse_url: str | None = None
+    local_servers: LocalServers = LocalServers()
     loops: dict[str, Loop] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class Line:
             config_dir=self.folder,
             blobs_url=str(self.folder / "blobs"),
             clickhouse_url=self.clickhouse_url,
+            local_servers=self.local_servers,
             environment={},
         )
 

@@ -48,7 +48,7 @@ def test_inline_prompt_and_schema(tmp_path: Path) -> None:
 
 
 def test_what_ships_with_nightmill_loads() -> None:
-    assert "licence-audit" in shipped_pipelines()
+    assert {"licence-audit", "embed-documents"} <= set(shipped_pipelines())
     for name in shipped_pipelines():
         assert load_pipeline(name).name == name
 
