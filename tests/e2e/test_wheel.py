@@ -22,12 +22,14 @@ from nightmill.kernel.runtime.settings import load_config
 from nightmill.kernel.wire.codec import codecs
 from nightmill.local.assets import kafka_folder
 from nightmill.local.docker import compose_file
+from nightmill.planner.tokens import count_tokens
 
 print(json.dumps({
     "package": nightmill.__file__,
     "messages": len(codecs()),
     "channels": resource("contracts", "channels.yaml").is_file(),
     "pools": sorted(load_config(resource("deploy", "config")).pools),
+    "pieces": count_tokens(["word"], "bert_uncased")[0],
     "sql": sorted(path.name for path in resource("deploy", "clickhouse").glob("*.sql")),
     "pom": (kafka_folder() / "pom.xml").is_file(),
     "compose": compose_file().is_file(),
@@ -71,7 +73,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_that_code_reads_come_with_the_wheel(elsewhere: Path) -> None:
     found = json.loads(done([elsewhere / "venv/bin/python", "-c", _RESOLVES], elsewhere))
     assert found.pop("package").startswith(str(elsewhere / "venv"))
-    assert found.pop("pools") == ["local", "openai-embeddings", "openai-mini", "simulator", "simulator-embeddings"]
+    pools = ["local", "local-embeddings", "openai-embeddings", "openai-mini", "simulator", "simulator-embeddings"]
+    assert found.pop("pools") == pools
+    assert found.pop("pieces") == 3
     assert found.pop("messages") == len({path.name.split(".")[0] for path in (ROOT / "schemas").glob("*.avsc")})
     assert found.pop("sql") == sorted(path.name for path in (ROOT / "deploy/clickhouse").glob("*.sql"))
     assert found == {

