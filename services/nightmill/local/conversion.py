@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from nightmill.local.embeddings_model import note_digest
 from nightmill.local.gguf import Tensor, Value, write_gguf
 
 _MEAN_POOLING = 1
@@ -129,6 +130,7 @@ def main(package: str, target: str) -> int:
     """Convert the model of the folder `package`; returns 2, with one line on stderr, when TARGET can not be written."""
     try:
         convert(Path(package), Path(target))
+        note_digest(Path(target))
     except OSError as error:
         print(error, file=sys.stderr)
         return 2

