@@ -137,6 +137,48 @@ def test_what_the_provider_has_lost_is_for_a_person_to_pay_again(
     assert len(billed_lines(simulator)) == COUNT
 
 
+ONE_FAILS = {"kind": "client_error", "status": 400, "on": ["line"], "match": "number 3 ", "occurrences": [1]}
+
+
+@pytest.mark.parametrize(
+    ("gone", "ends", "unknown"),
+    [
+        # answered and billed, and in no file any more; the one that failed is known
+        ("output", {Signal.RESULTS_LOST: COUNT - 1, Signal.BAD_REQUEST: 1}, COUNT - 1),
+        # whether it was billed is not known; it goes again, and is answered
+        ("error", {}, 1),
+    ],
+)
+def test_one_result_file_that_is_gone_takes_only_what_was_in_it(
+    simulator: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture, gone: str, ends: Any, unknown: int
+) -> None:
+    """E6, E8, row 52: the other file is harvested at once; an alarm names the one that is given up."""
+    befalls(simulator, {"kind": "results_gone", "file": gone, "first": 1}, ONE_FAILS)
+    broker, config = MemoryBroker(partitions=1), make_config(simulator.base_url, "openai")
+    line = Line(tmp_path, config, broker=broker, bulk_timing=replace(QUICK, longest_retry=200))
+    job = line.submit(pipeline(**LENIENT), documents(COUNT))
+    line.run_until(lambda: any(f"in its {gone} file" in stall.reason for stall in line.gateway.stalls()))
+    here = 1 if gone == "output" else COUNT - 1
+    line.run_until(lambda: len(told(line)) == here)
+    assert any(f"in its {gone} file" in stall.reason for stall in line.gateway.stalls())
+    line.kill("provider_gateway")  # its next life is less patient; what was answered stays answered
+    line.bulk_timing = replace(QUICK, longest_retry=200, lost=100)
+    line.start("provider_gateway")
+    notice = finish(line, job)
+    dead, in_doubt = dead_letters(line), [each for each in told(line) if each.cost_nano_usd is None]
+    line.run_until(lambda: not open_submissions(line))
+    line.close()
+    assert all(each.reserved_nano_usd > 0 for each in in_doubt)
+    assert len(in_doubt) == unknown
+    assert Counter(item.failure.signal for item in dead if item.failure is not None) == ends
+    assert notice.counts.accepted == COUNT - len(dead)
+    assert notice.totals.unknown_attempts == unknown
+    assert len(billed_lines(simulator)) == COUNT - (gone == "output")
+    (alarm,) = [vars(each) for each in caplog.records if vars(each).get("action") == "results_lost"]
+    assert list(alarm["files"]) == [gone]
+    assert alarm["missing"] == COUNT - here
+
+
 def test_a_provider_short_of_room_gets_smaller_batches(simulator: Simulator, tmp_path: Path) -> None:
     """Row 47: lines that it refused for its own limits wait for the next batch, half as large, at no cost."""
     befalls(simulator, {"kind": "rate_limited", "on": ["line"], "regex": "number 1?[0-9] end", "occurrences": [1]})

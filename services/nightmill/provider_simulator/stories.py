@@ -94,9 +94,10 @@ class CancelRaces(_BatchStory):
 
 
 class ResultsGone(_BatchStory):
-    """The results are 404 although the batch says that they are there."""
+    """The results, or one of their two files, are 404 although the batch says that they are there."""
 
     kind: Literal["results_gone"]
+    file: Literal["both", "output", "error"] = "both"
 
 
 class LineError(_LineStory):

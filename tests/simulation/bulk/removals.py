@@ -7,7 +7,8 @@ from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.book import Book
 from nightmill.provider_gateway.bulk import answers, fetching, office, outcomes, results, steps, todo
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.outcomes import Outcomes, withdraw
+from nightmill.provider_gateway.bulk.effect import withdraw
+from nightmill.provider_gateway.bulk.outcomes import Outcomes
 from nightmill.provider_gateway.bulk.requests import Requests
 from nightmill.provider_gateway.bulk.steps import Step
 from simulation.removals import off
@@ -88,8 +89,8 @@ enqueued_room = off((office, "room", lambda most, *_, **__: most))
 _answer = answers.answer
 
 
-def _not_run(order: Any, line: Any, row: Any, adapter: Any) -> Any:
-    return _answer(order, line, replace(row, absent_not_run=True), adapter)
+def _not_run(order: Any, line: Any, row: Any, adapter: Any, gone: Any) -> Any:
+    return _answer(order, line, replace(row, absent_not_run=True), adapter, gone)
 
 
 #: what no line tells of has not run

@@ -4,11 +4,13 @@ answered + failed + missing = sent: whatever the provider counts, each order get
 """
 
 import dataclasses
+from collections.abc import Collection
 
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ProviderBatchRow
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.bulk.dialect import Fate, InputFault, ResultLine
+from nightmill.provider_gateway.bulk.results import ResultFile
 from nightmill.provider_gateway.exchange import Adapter, Reply
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import Order, concluded, not_sent, refused, unknown
@@ -21,13 +23,13 @@ _SIGNALS = {
 }
 
 
-def answer(order: Order, line: ResultLine | None, row: ProviderBatchRow, adapter: Adapter) -> AttemptAnswered:
-    """The message of an order whose submission has ended."""
+def answer(
+    order: Order, line: ResultLine | None, row: ProviderBatchRow, adapter: Adapter, gone: Collection[ResultFile] = ()
+) -> AttemptAnswered:
+    """The message of an order whose submission has ended; files that are `gone` are not waited for any more."""
     ended_at_ms = row.ended_at_ms or 0
     if line is None:
-        if row.absent_not_run:
-            return not_sent(order, now_ms=ended_at_ms)
-        return unknown(order, Signal.RESULT_MISSING, now_ms=ended_at_ms)
+        return unlisted(order, row, gone)
     if line.fate is Fate.CANCELLED:
         return not_sent(order, now_ms=ended_at_ms)
     if line.response is not None:
@@ -44,6 +46,20 @@ def answer(order: Order, line: ResultLine | None, row: ProviderBatchRow, adapter
         http_status=None if line.response is None else line.response.status,
         provider_request_id=line.request_id,
     )
+
+
+def unlisted(order: Order, row: ProviderBatchRow, gone: Collection[ResultFile]) -> AttemptAnswered:
+    """The message of an order without a line.
+
+    If the output file is gone, the order was in it, as far as anybody knows: answered, billed, and for a person to pay
+    again. If the error file alone is gone, it failed, or its line is missing: nobody knows whether that was billed.
+    """
+    ended_at_ms = row.ended_at_ms or 0
+    if ResultFile.OUTPUT in gone:
+        return lost(order, row)
+    if row.absent_not_run and not gone:
+        return not_sent(order, now_ms=ended_at_ms)
+    return unknown(order, Signal.RESULT_MISSING, now_ms=ended_at_ms)
 
 
 def lost(order: Order, row: ProviderBatchRow) -> AttemptAnswered:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.runtime.service import Stall, View
 from nightmill.kernel.wire.messages import ProviderBatchRow, WebhookReceived
+from nightmill.provider_gateway.bulk.effect import Effect, withdraw
 from nightmill.provider_gateway.bulk.limits import Enqueued
-from nightmill.provider_gateway.bulk.outcomes import Effect, withdraw
 from nightmill.provider_gateway.bulk.queue import BulkQueue
 from nightmill.provider_gateway.bulk.submission import ENQUEUED, Submission
 from nightmill.provider_gateway.bulk.wanted import Wanted
@@ -105,10 +105,17 @@ def _gone(submission: Submission) -> Stall:
     return Stall(
         subject=f"submission {row.submission_id}",
         pool=row.pool,
-        reason=f"pool {row.pool}: the provider says that it has not batch {row.provider_batch_id}, or not its results; "
+        reason=f"pool {row.pool}: the provider says that it has not {_what(submission)}; "
         "they are looked for, and nothing of it is sent again",
         until_ms=submission.due_at_ms,
     )
+
+
+def _what(submission: Submission) -> str:
+    batch = f"batch {submission.row.provider_batch_id}"
+    if not submission.lacks:
+        return f"{batch}, or not its results"
+    return f"the results of {batch} in its {' and '.join(submission.lacks)} file"
 
 
 def _doubt(submission: Submission) -> Stall:

@@ -12,7 +12,7 @@ from typing import Protocol
 from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ProviderBatchRow
 from nightmill.provider_gateway.bulk.dialect import BatchSeen
 from nightmill.provider_gateway.bulk.limits import Size
-from nightmill.provider_gateway.bulk.results import Places
+from nightmill.provider_gateway.bulk.results import Places, ResultFile
 from nightmill.provider_gateway.orders import Order
 from nightmill.provider_gateway.pools import PoolAccess
 
@@ -127,7 +127,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """Bring the results here and find each order's line → `Harvest`, or `Absent` when they are gone."""
+    """Bring the results here and find each order's line → `Harvest`, or `Absent` when no file of them is there."""
 
     access: PoolAccess
     row: ProviderBatchRow
@@ -144,14 +144,15 @@ class Harvest:
     strangers: int  #: lines that belong to no request of the submission, or to none at all
     repeats: int  #: further lines for a request that has one
     aside: Path | None = None  #: where such lines lie, for people to look at
-    lost: bool = False  #: the provider has no results any more
+    gone: tuple[ResultFile, ...] = ()  #: files that the provider says it has not
+    waits: bool = False  #: for those: what has no line is not answered yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
     """Turn the lines of these orders into answers → a tuple of them, one for each order.
 
-    `row` tells what becomes of an order that has no line.
+    `row` and the harvest tell what becomes of an order that has no line.
     """
 
     access: PoolAccess
@@ -159,6 +160,7 @@ class Read:
     harvest: Harvest
     orders: tuple[Order, ...]
     first: int  #: position of the first of them in the submission
+    before: Places | None = None  #: lines that were read before, while a file was waited for: not answered again
 
 
 Errand = Build | Upload | Create | LookUp | Poll | Cancel | Remove | Fetch | Read

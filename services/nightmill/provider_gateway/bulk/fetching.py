@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 from nightmill.kernel.wire.messages import AttemptAnswered
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.answers import answer, lost
+from nightmill.provider_gateway.bulk.answers import answer
 from nightmill.provider_gateway.bulk.requests import dialect_of, to_pool
-from nightmill.provider_gateway.bulk.results import sort_lines
+from nightmill.provider_gateway.bulk.results import ResultFile, sort_lines
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import Signal, failure
@@ -33,39 +33,53 @@ _LONGEST_SIZE = 19  #: digits; Python refuses to read thousands
 
 
 def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
-    """Both files, output first, and the place of each order's line in them. Raises `Broken`, `Unavailable`."""
+    """Both files, output first, and the place of each order's line in them. Raises `Broken`, `Unavailable`.
+
+    A file that is gone keeps nobody from bringing the other one.
+    """
     paths: list[Path] = []
-    for kind, file_id in (("output", errand.row.output_id), ("error", errand.row.error_id)):
+    gone: list[ResultFile] = []
+    for kind, file_id in ((ResultFile.OUTPUT, errand.row.output_id), (ResultFile.ERROR, errand.row.error_id)):
         if file_id is None:
             continue
         path = stem.with_name(f"{stem.name}-{kind}{DOWNLOAD}")
         if errand.afresh:
             path.unlink(missing_ok=True)
         refusal = _brought(errand, wire, file_id, path)
+        if isinstance(refusal, e.Absent):
+            gone.append(kind)
+            continue
         if refusal is not None:
             return refusal
         paths.append(path)
+    if gone and not paths:
+        return e.Absent()
     positions = {custom_id(order): position for position, order in enumerate(errand.orders)}
     aside = stem.parent / STRANGE / f"{errand.row.submission_id}.jsonl"
     found = sort_lines(paths, positions, dialect_of(errand.access).read, aside)
     return e.Harvest(
-        paths=tuple(paths), places=found.places, strangers=found.strangers, repeats=found.repeats, aside=aside
+        paths=tuple(paths),
+        places=found.places,
+        strangers=found.strangers,
+        repeats=found.repeats,
+        aside=aside,
+        gone=tuple(gone),
     )
 
 
 def read(errand: e.Read, put_blob: Callable[[bytes], str]) -> e.Answers:
-    """One answer for each order of the errand. Raises `Unavailable` when the blob store is away."""
+    """One answer for each order of the errand that is to have one now. Raises `Unavailable` without the blob store."""
     dialect, harvest = dialect_of(errand.access), errand.harvest
     answers: list[AttemptAnswered] = []
     with ExitStack() as stack:
         files = [stack.enter_context(path.open("rb")) for path in harvest.paths]
         for position, order in enumerate(errand.orders, errand.first):
             place = harvest.places.get(position)
+            is_read = errand.before is not None and errand.before.get(position) is not None
+            if is_read or (harvest.waits and place is None):
+                continue
             line = None if place is None else dialect.read(line_at(files[place[0]], place))
-            if harvest.lost:
-                answered = lost(order, errand.row)
-            else:
-                answered = answer(order, line, errand.row, errand.access.adapter)
+            answered = answer(order, line, errand.row, errand.access.adapter, harvest.gone)
             answers.append(offloaded(answered, put_blob))
     return tuple(answers)
 

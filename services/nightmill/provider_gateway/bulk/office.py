@@ -244,7 +244,7 @@ class Office:
             submission.busy = False
             standing = self._standings[submission.row.pool]
             if isinstance(ended.outcome, tuple):
-                self._outcomes.answered(submission, standing, ended.outcome)
+                self._outcomes.answered(submission, standing, ended.outcome, now_ms)
                 counter.desk.ready.extend(ended.outcome)
                 continue
             if purpose.step is not Step.REMOVE:  # what is done is done, whether or not its files can be removed

@@ -1,40 +1,28 @@
 """What the end of an errand means for its submission: the row that follows, answers, or orders that wait again."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from nightmill.kernel.domain.failures import FailureClass
 from nightmill.kernel.domain.lifecycle import ProviderBatchEvent
 from nightmill.kernel.runtime.observe import metrics
-from nightmill.kernel.wire.messages import AttemptAnswered, Failure, ProviderBatchRow
+from nightmill.kernel.wire.messages import AttemptAnswered, Failure
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.answers import faulty
 from nightmill.provider_gateway.bulk.dialect import BatchSeen, Stage
+from nightmill.provider_gateway.bulk.effect import Effect, again_later, still_gone, tell, withdraw
+from nightmill.provider_gateway.bulk.harvests import all_lost, answered, fetched
 from nightmill.provider_gateway.bulk.limits import Size
 from nightmill.provider_gateway.bulk.refusals import why_refused
-from nightmill.provider_gateway.bulk.results import Places
 from nightmill.provider_gateway.bulk.standing import Standing
-from nightmill.provider_gateway.bulk.steps import Step, Timing, backoff_ms, doubt_ends_at_ms, poll_ms
+from nightmill.provider_gateway.bulk.steps import Step, Timing, doubt_ends_at_ms, poll_ms
 from nightmill.provider_gateway.bulk.submission import Submission, ended
 from nightmill.provider_gateway.failures import Signal, failure, plain
-from nightmill.provider_gateway.orders import Order, refused
+from nightmill.provider_gateway.orders import refused
 
 log = logging.getLogger(__name__)
 
-#: looks at something that the provider says it has not, before it counts as lost
-_MOST_ABSENT = 5
 _MOST_REMOVALS = 5
 _TAKES_INPUT = frozenset({Step.UPLOAD, Step.CREATE})
-
-
-@dataclass(slots=True)
-class Effect:
-    """What is to be done about a submission."""
-
-    put: list[ProviderBatchRow] = field(default_factory=list)
-    answers: list[AttemptAnswered] = field(default_factory=list)
-    again: Sequence[Order] = ()  #: orders that wait for another submission
 
 
 class Outcomes:
@@ -50,27 +38,27 @@ class Outcomes:
             case e.Polled():
                 self._polled(submission, standing, outcome, effect, now_ms)
             case e.Blocked(reason=reason):
-                self._again_later(submission, now_ms)
+                again_later(submission, self._timing, now_ms)
                 log.warning("bulk work waits", extra={"action": "bulk_waits", "reason": reason})
             case e.Unsure(failure=found) if step is Step.CREATE:
                 submission.doubt, submission.due_at_ms = True, doubt_ends_at_ms(submission, self._timing)
-                _log(submission, "submission in doubt", "submission_in_doubt", signal=found.signal)
+                tell(submission, "submission in doubt", "submission_in_doubt", signal=found.signal)
             case e.Refused(failure=found) if step in _TAKES_INPUT and found.failure_class is FailureClass.BAD_INPUT:
                 self._refused_whole(submission, standing, _of_the_whole(found), effect, now_ms)
             case e.Refused(failure=found) if step is Step.REMOVE and submission.tries + 1 >= _MOST_REMOVALS:
                 # the provider forgets them by itself, in days
                 effect.put.append(submission.note(removed_at_ms=now_ms))
-                _log(submission, "files left at the provider", "files_left", level=logging.WARNING, why=found.message)
+                tell(submission, "files left at the provider", "files_left", level=logging.WARNING, why=found.message)
             case e.Refused(failure=found) | e.Unsure(failure=found):
                 submission.strays = submission.strays or (step is Step.UPLOAD and isinstance(outcome, e.Unsure))
-                self._again_later(submission, now_ms, found)
+                again_later(submission, self._timing, now_ms, found)
             case _:
                 self._went_well(step, submission, outcome, effect, now_ms)
         return effect
 
-    def answered(self, submission: Submission, standing: Standing, answers: e.Answers) -> None:
+    def answered(self, submission: Submission, standing: Standing, answers: e.Answers, now_ms: int) -> None:
         """Take answers in that were read from the results. Where the provider was short of room, less goes together."""
-        submission.given += len(answers)
+        answered(submission, timing=self._timing, now_ms=now_ms)
         if not submission.crowded and any(map(_lacked_room, answers)):
             submission.crowded = True
             standing.too_much(_size(submission), in_tokens=False)
@@ -93,7 +81,7 @@ class Outcomes:
                 effect.put.append(submission.note(cancelled_at_ms=now_ms))
                 submission.looks, submission.due_at_ms = 0, now_ms
             case Step.FETCH, (e.Harvest() | e.Absent()):
-                self._fetched(submission, outcome, effect, now_ms)
+                fetched(submission, outcome, effect, timing=self._timing, now_ms=now_ms)
             case Step.REMOVE, e.Done():
                 effect.put.append(submission.note(removed_at_ms=now_ms))
             case _:
@@ -106,13 +94,13 @@ class Outcomes:
         row = submission.row
         seen = next((each for each in polled.batches if each.id == row.provider_batch_id), None)
         if seen is None:
-            self._again_later(submission, now_ms)
+            again_later(submission, self._timing, now_ms)
             if row.provider_batch_id not in polled.gone:
                 submission.gone_since_ms = None
-            elif self._still_gone(submission, now_ms):
-                _log(submission, "batch lost", "batch_lost", level=logging.ERROR)
+            elif still_gone(submission, self._timing, now_ms):
+                tell(submission, "batch lost", "batch_lost", level=logging.ERROR)
                 effect.put.append(submission.move(ProviderBatchEvent.END, ended_at_ms=now_ms))
-                submission.harvest, submission.due_at_ms = _lost(submission), now_ms
+                submission.harvest, submission.due_at_ms = all_lost(submission), now_ms
             return
         submission.tries, submission.gone_since_ms = 0, None
         match seen.stage:
@@ -127,32 +115,18 @@ class Outcomes:
 
     # -- one by one
 
-    def _again_later(self, submission: Submission, now_ms: int, found: Failure | None = None) -> None:
-        submission.tries += 1
-        hinted_ms = 0 if found is None or found.retry_after_ms is None else found.retry_after_ms
-        submission.due_at_ms = now_ms + max(backoff_ms(submission.tries, self._timing), hinted_ms)
-
-    def _still_gone(self, submission: Submission, now_ms: int) -> bool:
-        """Take in that the provider says that it has it not; whether it is waited for no longer.
-
-        Time counts from when it said so first: that we were away for days says nothing of what the provider has.
-        """
-        if submission.gone_since_ms is None:
-            submission.gone_since_ms = now_ms
-        return submission.tries >= _MOST_ABSENT and now_ms - submission.gone_since_ms >= self._timing.lost
-
     def _submitted(self, submission: Submission, seen: BatchSeen, effect: Effect, now_ms: int) -> None:
         submission.doubt = False
         submission.due_at_ms = now_ms + self._timing.poll
         changes = {"provider_batch_id": seen.id, "submitted_at_ms": now_ms}
         effect.put.append(submission.move(ProviderBatchEvent.SUBMIT, **changes))
-        _log(submission, "submission made", "submission_made", requests=submission.row.requests)
+        tell(submission, "submission made", "submission_made", requests=submission.row.requests)
 
     def _absent(self, submission: Submission, effect: Effect, now_ms: int) -> None:
         submission.absent, submission.tries = True, 0
         if submission.fenced:
             withdraw(submission, effect, now_ms)
-            _log(submission, "submission never was", "submission_absent")
+            tell(submission, "submission never was", "submission_absent")
         elif submission.row.file_id is None:
             # there is no input to remove: its time alone keeps a create from being sent late
             submission.fenced, submission.due_at_ms = True, now_ms + self._timing.list_lag
@@ -160,45 +134,12 @@ class Outcomes:
     def _ended(self, submission: Submission, seen: BatchSeen, effect: Effect, now_ms: int) -> None:
         facts = dict(ended(seen, now_ms))
         if seen.fingerprint is not None and seen.fingerprint != submission.row.fingerprint:
-            _log(submission, "batch has another input", "fingerprint_differs", level=logging.ERROR)
+            tell(submission, "batch has another input", "fingerprint_differs", level=logging.ERROR)
             metrics.count("bulk_lines_strange", submission.row.requests, pool=submission.row.pool)
             facts |= {"output_id": None, "error_id": None}
         effect.put.append(submission.move(ProviderBatchEvent.END, **facts))
         submission.ran = seen.ran
-        _log(submission, "batch ended", "batch_ended", status=plain(seen.status))
-
-    def _fetched(self, submission: Submission, outcome: e.Harvest | e.Absent, effect: Effect, now_ms: int) -> None:
-        row = submission.row
-        if isinstance(outcome, e.Absent):
-            self._again_later(submission, now_ms)
-            if self._still_gone(submission, now_ms):
-                _log(submission, "results lost", "results_lost", level=logging.ERROR)
-                submission.harvest, submission.due_at_ms = _lost(submission), now_ms
-                _doubt_cancel(submission, effect)
-            return
-        submission.gone_since_ms = None
-        # lines of requests that were answered before a restart are nobody's now
-        strangers = max(0, outcome.strangers - (row.requests - len(submission.orders)))
-        missing = outcome.places.missing
-        if missing and (strangers or row.requests - missing < (submission.ran or 0)):
-            _doubt_cancel(submission, effect)
-        if submission.row.absent_not_run:
-            missing = 0
-        if missing and not submission.refetched:
-            submission.refetched = True
-            self._again_later(submission, now_ms)
-            return
-        submission.harvest, submission.tries = outcome, 0
-        if missing:
-            is_many = missing * 1_000 > row.requests
-            level = logging.ERROR if is_many else logging.WARNING
-            _log(submission, "results are missing", "results_missing", level=level, missing=missing)
-            metrics.count("bulk_lines_missing", missing, pool=row.pool)
-        _log(submission, "results are here", "results_fetched", missing=missing, repeats=outcome.repeats)
-        if strangers or outcome.repeats:
-            metrics.count("bulk_lines_strange", strangers + outcome.repeats, pool=row.pool)
-            counts = {"unknown": strangers, "repeated": outcome.repeats, "kept_in": str(outcome.aside)}
-            _log(submission, "results have strange lines", "strange_lines", level=logging.ERROR, **counts)
+        tell(submission, "batch ended", "batch_ended", status=plain(seen.status))
 
     # -- refusals of the whole
 
@@ -209,7 +150,7 @@ class Outcomes:
         signal = why_refused(seen.faults, lines=len(submission.orders))
         codes = sorted({fault.code for fault in seen.faults})
         names = [plain(code) for code in codes]
-        _log(submission, "batch refused", "batch_refused", level=logging.WARNING, signal=signal, codes=names)
+        tell(submission, "batch refused", "batch_refused", level=logging.WARNING, signal=signal, codes=names)
         match signal:
             case Signal.ENQUEUED_FULL:
                 standing.refusals += 1
@@ -244,28 +185,11 @@ class Outcomes:
         effect.again = ()
 
 
-def withdraw(submission: Submission, effect: Effect, now_ms: int) -> None:
-    """Take a submission back that surely never ran: its orders wait for another."""
-    effect.put.append(submission.move(ProviderBatchEvent.WITHDRAW, closed_at_ms=now_ms))
-    effect.again, submission.orders = submission.orders, []
-    submission.due_at_ms = now_ms
-
-
 def _lacked_room(answered: AttemptAnswered) -> bool:
     """The provider limited its own batch. That its time was over says nothing of its size."""
     found = answered.failure
     capacity = found is not None and found.failure_class is FailureClass.CAPACITY
     return capacity and found is not None and found.signal != Signal.BATCH_EXPIRED
-
-
-def _doubt_cancel(submission: Submission, effect: Effect) -> None:
-    """A row of a cancelled batch is lost: a request without one may have run, and may have been billed."""
-    if submission.row.absent_not_run:
-        effect.put.append(submission.note(absent_not_run=False))
-
-
-def _lost(submission: Submission) -> e.Harvest:
-    return e.Harvest(paths=(), places=Places(len(submission.orders)), strangers=0, repeats=0, lost=True)
 
 
 def _of_the_whole(found: Failure) -> Failure:
@@ -276,9 +200,3 @@ def _of_the_whole(found: Failure) -> Failure:
 def _size(submission: Submission) -> Size:
     row = submission.row
     return Size(requests=row.requests, bytes=row.bytes, tokens=row.input_tokens)
-
-
-def _log(submission: Submission, text: str, action: str, *, level: int = logging.INFO, **facts: object) -> None:
-    row = submission.row
-    extra = {"action": action, "submission": row.submission_id, "pool": row.pool, "batch": row.provider_batch_id}
-    log.log(level, text, extra=extra | facts)

@@ -8,6 +8,7 @@ first valid line of a request counts; further ones, and lines of nobody, are set
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,13 @@ MOST_LINE_BYTES = 9 << 20
 _NOWHERE = -1
 #: bytes of strange lines that are kept for people to look at
 _KEPT_BYTES = 4 << 20
+
+
+class ResultFile(StrEnum):
+    """One of the files that the results of a batch are in."""
+
+    OUTPUT = "output"  #: what was answered, and so billed; where there is one file, everything
+    ERROR = "error"  #: what failed or did not run
 
 
 class Places:

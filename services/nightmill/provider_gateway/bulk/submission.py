@@ -9,6 +9,7 @@ from nightmill.kernel.wire.messages import ProviderBatchRow, ShardSpan
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.bulk.dialect import BatchSeen
 from nightmill.provider_gateway.bulk.errands import Built, Harvest
+from nightmill.provider_gateway.bulk.results import Places, ResultFile
 from nightmill.provider_gateway.orders import Order
 from nightmill.provider_gateway.pools import PoolAccess
 
@@ -39,6 +40,8 @@ class Submission:
     ran: int | None = None  #: requests that ran, as the provider counts; not known after a restart
     refetched: bool = False
     gone_since_ms: int | None = None  #: the provider says that it has not the batch, or not its results
+    lacks: tuple[ResultFile, ...] = ()  #: the result files that it says it has not
+    read: Places | None = None  #: lines that were read while others are waited for
     strays: bool = False  #: an upload broke off that may have arrived
     crowded: bool = False  #: some of its requests were refused for their number
     given: int = 0  #: orders whose answers were handed on

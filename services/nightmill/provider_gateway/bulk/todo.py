@@ -36,7 +36,9 @@ def errand_of(step: Step, submission: Submission, timing: Timing, others: frozen
         case Step.READ if submission.harvest is not None:
             first = submission.given
             orders = tuple(submission.orders[first : first + READ_AT_ONCE])
-            return e.Read(access=access, row=row, harvest=submission.harvest, orders=orders, first=first)
+            return e.Read(
+                access=access, row=row, harvest=submission.harvest, orders=orders, first=first, before=submission.read
+            )
         case Step.REMOVE:
             files = _files(row.file_id, row.output_id, row.error_id)
             strays = submission.strays or row.file_id is None

@@ -270,7 +270,7 @@ class Runner:
         batch.move(_LAST[end], now_ms=now_ms)
 
     def _publish(self, batch: Batch, ident: str, size: int, now_ms: int) -> None:
-        kind = "output" if ident.endswith("o") else "error"
+        kind, story = "output" if ident.endswith("o") else "error", batch.story(ResultsGone)
         expiry_ms = RETENTION_MS if batch.output_expiry_s is None else batch.output_expiry_s * 1000
         self._state.files.add(
             FileRecord(
@@ -281,7 +281,7 @@ class Runner:
                 created_at_ms=now_ms,
                 processed_at_ms=now_ms,
                 expires_at_ms=now_ms + expiry_ms if batch.side is Side.OPENAI else None,
-                gone=batch.story(ResultsGone) is not None,
+                gone=story is not None and story.file in ("both", kind),
             )
         )
 

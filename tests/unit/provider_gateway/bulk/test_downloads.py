@@ -17,6 +17,7 @@ from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.provider_gateway.adapters import ADAPTERS, DIALECTS
 from nightmill.provider_gateway.bulk import errands as e
+from nightmill.provider_gateway.bulk.results import ResultFile
 from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_gateway.orders import custom_id
@@ -43,6 +44,7 @@ class Provider:
     cuts: list[int] = field(default_factory=list)  #: bytes after which the next answers break off
     takes_ranges: bool = True
     asked: list[str | None] = field(default_factory=list)  #: the range of each download
+    gone: tuple[str, ...] = ()  #: ids of files that it has not
     base_url: str = ""
 
 
@@ -50,6 +52,9 @@ class Provider:
 def serving(provider: Provider) -> Iterator[Provider]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if any(f"/{each}" in self.path for each in provider.gone):
+                self._send(404, b"{}")
+                return
             if not self.path.endswith(("/content", "/results")):
                 told = len(provider.file) if provider.told_bytes is None else provider.told_bytes
                 self._send(200, json.dumps({"id": "file-out", "bytes": told}).encode())
@@ -99,7 +104,7 @@ Life = Callable[..., e.Outcome]
 
 @pytest.fixture
 def fetch(provider: Provider, tmp_path: Path) -> Life:
-    def life(kind: str = "openai", *, afresh: bool = False) -> e.Outcome:
+    def life(kind: str = "openai", *, afresh: bool = False, error_id: str | None = None) -> e.Outcome:
         runner = ThreadRunner(
             tmp_path / "bulk",
             blobs=BlobStore(str(tmp_path / "blobs")),
@@ -108,7 +113,7 @@ def fetch(provider: Provider, tmp_path: Path) -> Life:
             request_s=5.0,
         )
         access = of_kind(make_access(), kind, provider.base_url)
-        row = make_row(ProviderBatchState.ENDED, requests=len(ORDERS), output_id="file-out")
+        row = make_row(ProviderBatchState.ENDED, requests=len(ORDERS), output_id="file-out", error_id=error_id)
         runner.start(e.Fetch(access=access, row=row, orders=ORDERS, afresh=afresh))
         while not (ended := runner.completed()):
             time.sleep(0.005)
@@ -194,6 +199,20 @@ def test_missing_lines_are_looked_for_in_a_new_download(provider: Provider, fetc
     assert outcome.places.missing > 0
     assert content(fetch(afresh=True)) == WHOLE
     assert provider.asked[-1] is None
+
+
+@pytest.mark.parametrize(("gone", "files"), [(("file-out",), [ResultFile.OUTPUT]), (("file-err",), [ResultFile.ERROR])])
+def test_a_file_that_is_gone_keeps_the_other_one_from_nothing(
+    provider: Provider, fetch: Life, gone: tuple[str, ...], files: list[ResultFile]
+) -> None:
+    """Row 52: what can be brought is brought."""
+    provider.gone = gone
+    outcome = fetch(error_id="file-err")
+    assert content(outcome) == WHOLE
+    assert isinstance(outcome, e.Harvest)
+    assert list(outcome.gone) == files
+    provider.gone = ("file-out", "file-err")
+    assert isinstance(fetch(error_id="file-err"), e.Absent)
 
 
 def test_old_downloads_do_not_fill_the_disk(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.domain.settings import BulkLimits
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.dialect import BatchSeen, InputFault, Stage
-from nightmill.provider_gateway.bulk.outcomes import Effect, Outcomes
+from nightmill.provider_gateway.bulk.effect import Effect
+from nightmill.provider_gateway.bulk.outcomes import Outcomes
 from nightmill.provider_gateway.bulk.results import Places
 from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing
@@ -106,7 +107,8 @@ def test_what_is_gone_is_waited_for_from_when_the_provider_said_so_first() -> No
     assert (submission.harvest, submission.gone_since_ms) == (None, late_ms)
     outcomes.of(Step.FETCH, submission, standing, e.Absent(), late_ms + 20_000)
     assert submission.harvest is not None
-    assert submission.harvest.lost
+    assert submission.harvest.gone
+    assert not submission.harvest.waits
 
 
 def refused(submission: Submission, standing: Standing, *faults: InputFault) -> Effect:
