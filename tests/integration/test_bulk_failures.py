@@ -179,6 +179,28 @@ def test_one_result_file_that_is_gone_takes_only_what_was_in_it(
     assert alarm["missing"] == COUNT - here
 
 
+@pytest.mark.parametrize(
+    ("faults", "unknown"),
+    [([], 0), ([{"kind": "row", "form": "missing", "match": "number 3 ", "occurrences": [1]}], 1)],
+    ids=["whole", "a line short"],
+)
+def test_a_result_file_that_never_has_its_size_is_read_in_the_end(
+    simulator: Simulator, tmp_path: Path, caplog: pytest.LogCaptureFixture, faults: list[dict[str, Any]], unknown: int
+) -> None:
+    """E6, E8, row 52: it is not downloaded for ever; what it lacks is unknown, and people are told."""
+    befalls(simulator, {"kind": "result_file", "form": "odd_size"}, *faults)
+    timing = replace(QUICK, retry=10, longest_retry=20)
+    line = Line(tmp_path, make_config(simulator.base_url), broker=MemoryBroker(partitions=1), bulk_timing=timing)
+    notice = finish(line, line.submit(pipeline(), documents(COUNT)))
+    line.close()
+    assert notice.state is BatchState.PUBLISHED
+    assert published(line) == EVERYTHING
+    assert (notice.totals.unknown_attempts, len(billed_lines(simulator))) == (unknown, COUNT + unknown)
+    alarms = [vars(each) for each in caplog.records if vars(each).get("action") == "results_misfit"]
+    assert len(alarms) == 1 + unknown
+    assert all(alarm["levelno"] == logging.ERROR and alarm["files"][0].startswith("output: ") for alarm in alarms)
+
+
 def test_a_provider_short_of_room_gets_smaller_batches(simulator: Simulator, tmp_path: Path) -> None:
     """Row 47: lines that it refused for its own limits wait for the next batch, half as large, at no cost."""
     befalls(simulator, {"kind": "rate_limited", "on": ["line"], "regex": "number 1?[0-9] end", "occurrences": [1]})

@@ -29,6 +29,7 @@ class FileRecord:
     expires_at_ms: int | None
     delivered_to: int = 0  # so many bytes from the start were handed to clients
     gone: bool = False  # listed, but its content is 404
+    told_more: int = 0  # it is said to have so many bytes more than it has
 
     def as_json(self, now_ms: int) -> dict[str, JsonValue]:
         """The object as OpenAI sends it."""
@@ -37,7 +38,7 @@ class FileRecord:
             "id": self.id,
             "purpose": self.purpose,
             "filename": self.filename,
-            "bytes": self.bytes,
+            "bytes": self.bytes + self.told_more,
             "created_at": self.created_at_ms // 1000,
             "expires_at": None if self.expires_at_ms is None else self.expires_at_ms // 1000,
             "status": "processed" if now_ms >= self.processed_at_ms else "uploaded",

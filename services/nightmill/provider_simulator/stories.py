@@ -67,10 +67,10 @@ class OutputIdBlank(_BatchStory):
 
 
 class ResultFile(_BatchStory):
-    """How the result files are spoiled."""
+    """How the result files are spoiled. `odd_size`: they are said to be longer than they are."""
 
     kind: Literal["result_file"]
-    form: Literal["cut_last_line", "no_final_newline", "crlf", "blank_line", "bom"] = "cut_last_line"
+    form: Literal["cut_last_line", "no_final_newline", "crlf", "blank_line", "bom", "odd_size"] = "cut_last_line"
 
 
 class OddStatus(_BatchStory):

@@ -93,7 +93,7 @@ CATALOGUE: dict[str, list[dict[str, Any]]] = {
     ],
     "26 spoiled files": [
         s
-        for form in ("cut_last_line", "no_final_newline", "crlf", "blank_line", "bom")
+        for form in ("cut_last_line", "no_final_newline", "crlf", "blank_line", "bom", "odd_size")
         for s in faults("result_file", form=form)
     ]
     + answers(form="line_separators"),

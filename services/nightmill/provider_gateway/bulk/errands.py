@@ -133,6 +133,7 @@ class Fetch:
     row: ProviderBatchRow
     orders: tuple[Order, ...]
     afresh: bool = False  #: what is here already is not believed
+    any_size: bool = False  #: files are taken as they come, whatever size they should have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,7 @@ class Harvest:
     repeats: int  #: further lines for a request that has one
     aside: Path | None = None  #: where such lines lie, for people to look at
     gone: tuple[ResultFile, ...] = ()  #: files that the provider says it has not
+    misfits: tuple[str, ...] = ()  #: files that were taken with another size than they should have, in words
     waits: bool = False  #: for those: what has no line is not answered yet
 
 

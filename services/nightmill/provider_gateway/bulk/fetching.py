@@ -1,13 +1,14 @@
 """Results from the provider to this machine's disk, and from there, some at a time, to answers (E6).
 
 A download that breaks goes on where it stopped, in this process or in the next one on this disk; its size is compared
-with what the provider says the file has. Nothing but lines that are being read is in memory, whatever the size of the
-files.
+with what the provider says the file has, and one that never fits is taken as it is if the errand says so. Nothing but
+lines that are being read is in memory, whatever the size of the files.
 """
 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,6 +40,7 @@ def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
     """
     paths: list[Path] = []
     gone: list[ResultFile] = []
+    misfits: list[str] = []
     for kind, file_id in ((ResultFile.OUTPUT, errand.row.output_id), (ResultFile.ERROR, errand.row.error_id)):
         if file_id is None:
             continue
@@ -46,6 +48,9 @@ def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
         if errand.afresh:
             path.unlink(missing_ok=True)
         refusal = _brought(errand, wire, file_id, path)
+        if isinstance(refusal, _Misfit):
+            misfits.append(f"{kind}: {refusal.words}")
+            refusal = None
         if isinstance(refusal, e.Absent):
             gone.append(kind)
             continue
@@ -64,6 +69,7 @@ def fetch(errand: e.Fetch, wire: Wire, stem: Path) -> e.Outcome:
         repeats=found.repeats,
         aside=aside,
         gone=tuple(gone),
+        misfits=tuple(misfits),
     )
 
 
@@ -90,7 +96,14 @@ def line_at(file: BinaryIO, place: tuple[int, int, int]) -> bytes:
     return os.pread(file.fileno(), length, offset)
 
 
-def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Outcome | None:
+@dataclass(frozen=True, slots=True)
+class _Misfit:
+    """The file is there, with another size than it should have, and that is taken."""
+
+    words: str
+
+
+def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Absent | e.Refused | _Misfit | None:
     """None when the whole file is there."""
     access, dialect = errand.access, dialect_of(errand.access)
     to = to_pool(access)
@@ -105,18 +118,22 @@ def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Outcome
     while True:
         try:
             response = wire.download(dialect.content(access.base_url, file_id), path, to, deadline_s=_TRANSFER_S)
-        except Broken:
+        except Broken as error:
             now_have = path.stat().st_size if path.exists() else 0
             standstills, have = (0, now_have) if now_have > have else (standstills + 1, have)
-            if standstills >= _MOST_STANDSTILLS:
-                raise
-            continue
+            if standstills < _MOST_STANDSTILLS:
+                continue
+            if errand.any_size and error.signal is Signal.BODY_INCOMPLETE and have:
+                return _Misfit(f"{have} bytes, and the rest never came")
+            raise
         if response.status not in (200, 416):
             return _missing(errand, response)
         have = path.stat().st_size
         size = _total(response) if size is None else size
         if size is None or have == size:
             return None
+        if errand.any_size:
+            return _Misfit(f"{have} of {size} bytes")
         path.unlink()
         return e.Refused(failure=failure(Signal.BODY_INCOMPLETE, detail=f"{have} of {size} bytes"))
 
@@ -127,7 +144,7 @@ def _total(response: Response) -> int | None:
     return int(text) if text.isdecimal() and len(text) < _LONGEST_SIZE else None
 
 
-def _missing(errand: e.Fetch, response: Response) -> e.Outcome:
+def _missing(errand: e.Fetch, response: Response) -> e.Absent | e.Refused:
     if response.status == 404:
         return e.Absent()
     found = errand.access.adapter.reply(response, now_ms=errand.row.ended_at_ms or 0).failure

@@ -1,7 +1,8 @@
 """What is made of results that were fetched: read now, in part, later, or never (E6).
 
 A file that is gone (404) keeps the other one from nothing: lines that are here are answered at once, and what has none
-waits for the file. When it is given up, only what was in it is lost, and people are told which file it was.
+waits for the file. When it is given up, only what was in it is lost, and people are told which file it was. A file
+that never has the size that it should have is read as it is in the end: lines that it lacks are missing ones.
 """
 
 import dataclasses
@@ -123,6 +124,8 @@ def _take(submission: Submission, found: e.Harvest, strangers: int) -> None:
         level = logging.ERROR if is_many else logging.WARNING
         tell(submission, "results are missing", "results_missing", level=level, missing=missing)
     metrics.count("bulk_lines_missing", missing, pool=row.pool)
+    if found.misfits:
+        tell(submission, "results have another size", "results_misfit", level=logging.ERROR, files=list(found.misfits))
     tell(submission, "results are here", "results_fetched", missing=missing, repeats=found.repeats)
     if strangers or found.repeats:
         metrics.count("bulk_lines_strange", strangers + found.repeats, pool=row.pool)

@@ -51,6 +51,7 @@ class Outcomes:
                 tell(submission, "files left at the provider", "files_left", level=logging.WARNING, why=found.message)
             case e.Refused(failure=found) | e.Unsure(failure=found):
                 submission.strays = submission.strays or (step is Step.UPLOAD and isinstance(outcome, e.Unsure))
+                submission.misfits += step is Step.FETCH and found.signal == Signal.BODY_INCOMPLETE
                 again_later(submission, self._timing, now_ms, found)
             case _:
                 self._went_well(step, submission, outcome, effect, now_ms)

@@ -17,6 +17,8 @@ from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.provider_gateway.bulk.submission import Submission
 
 _MOST_DOUBLINGS = 16
+#: downloads of a result file that is never as long as it is said to be; then it is read as it is
+MOST_DOWNLOADS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,11 @@ def poll_ms(looks: int, timing: Timing) -> int:
     """How long to wait before the next look at a batch that has not ended: growing by half."""
     growth = min(looks, 24)
     return min(timing.poll * int(3**growth) // int(2**growth), timing.longest_poll)
+
+
+def takes_any_size(misfits: int) -> bool:
+    """Whether results are read although they have another size than they are said to have, so often in a row."""
+    return misfits >= MOST_DOWNLOADS
 
 
 def _armed(submission: Submission, now_ms: int, timing: Timing) -> Step:

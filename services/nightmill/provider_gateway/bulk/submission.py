@@ -39,6 +39,7 @@ class Submission:
     harvest: Harvest | None = None
     ran: int | None = None  #: requests that ran, as the provider counts; not known after a restart
     refetched: bool = False
+    misfits: int = 0  #: downloads in a row that were not as long as they should be
     gone_since_ms: int | None = None  #: the provider says that it has not the batch, or not its results
     lacks: tuple[ResultFile, ...] = ()  #: the result files that it says it has not
     read: Places | None = None  #: lines that were read while others are waited for

@@ -1,7 +1,7 @@
 """The errand that carries a step out. Pure."""
 
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.steps import Step, Timing
+from nightmill.provider_gateway.bulk.steps import Step, Timing, takes_any_size
 from nightmill.provider_gateway.bulk.submission import Submission
 from nightmill.provider_gateway.orders import custom_id
 
@@ -32,7 +32,13 @@ def errand_of(step: Step, submission: Submission, timing: Timing, others: frozen
         case Step.CANCEL if row.provider_batch_id is not None:
             return e.Cancel(access=access, batch_id=row.provider_batch_id)
         case Step.FETCH:
-            return e.Fetch(access=access, row=row, orders=tuple(submission.orders), afresh=submission.refetched)
+            return e.Fetch(
+                access=access,
+                row=row,
+                orders=tuple(submission.orders),
+                afresh=submission.refetched,
+                any_size=takes_any_size(submission.misfits),
+            )
         case Step.READ if submission.harvest is not None:
             first = submission.given
             orders = tuple(submission.orders[first : first + READ_AT_ONCE])

@@ -270,7 +270,11 @@ class Runner:
         batch.move(_LAST[end], now_ms=now_ms)
 
     def _publish(self, batch: Batch, ident: str, size: int, now_ms: int) -> None:
-        kind, story = "output" if ident.endswith("o") else "error", batch.story(ResultsGone)
+        kind, story, spoil = (
+            "output" if ident.endswith("o") else "error",
+            batch.story(ResultsGone),
+            batch.story(ResultFile),
+        )
         expiry_ms = RETENTION_MS if batch.output_expiry_s is None else batch.output_expiry_s * 1000
         self._state.files.add(
             FileRecord(
@@ -282,6 +286,7 @@ class Runner:
                 processed_at_ms=now_ms,
                 expires_at_ms=now_ms + expiry_ms if batch.side is Side.OPENAI else None,
                 gone=story is not None and story.file in ("both", kind),
+                told_more=_ODD_BYTES if spoil is not None and spoil.form == "odd_size" else 0,
             )
         )
 
@@ -291,4 +296,5 @@ class Runner:
         self._ended(batch)
 
 
+_ODD_BYTES = 7  # what a file of an odd size is said to have beyond what it has
 _LAST = {End.DONE: Status.COMPLETED, End.CANCELLED: Status.CANCELLED, End.EXPIRED: Status.EXPIRED}

@@ -104,7 +104,9 @@ Life = Callable[..., e.Outcome]
 
 @pytest.fixture
 def fetch(provider: Provider, tmp_path: Path) -> Life:
-    def life(kind: str = "openai", *, afresh: bool = False, error_id: str | None = None) -> e.Outcome:
+    def life(
+        kind: str = "openai", *, afresh: bool = False, error_id: str | None = None, any_size: bool = False
+    ) -> e.Outcome:
         runner = ThreadRunner(
             tmp_path / "bulk",
             blobs=BlobStore(str(tmp_path / "blobs")),
@@ -114,7 +116,7 @@ def fetch(provider: Provider, tmp_path: Path) -> Life:
         )
         access = of_kind(make_access(), kind, provider.base_url)
         row = make_row(ProviderBatchState.ENDED, requests=len(ORDERS), output_id="file-out", error_id=error_id)
-        runner.start(e.Fetch(access=access, row=row, orders=ORDERS, afresh=afresh))
+        runner.start(e.Fetch(access=access, row=row, orders=ORDERS, afresh=afresh, any_size=any_size))
         while not (ended := runner.completed()):
             time.sleep(0.005)
         runner.close()
@@ -171,6 +173,32 @@ def test_a_file_that_is_not_as_long_as_the_provider_says_is_not_believed(provide
     provider.told_bytes = None
     assert content(fetch()) == WHOLE
     assert provider.asked == [None, None]
+
+
+@pytest.mark.parametrize("told", [1, -1, 1_000])
+def test_a_file_that_is_never_as_long_as_the_provider_says_is_read_as_it_is(
+    provider: Provider, fetch: Life, told: int
+) -> None:
+    """Row 52: when it was brought often enough; what it lacks is for the reconciliation to find."""
+    provider.told_bytes = len(WHOLE) + told
+    assert isinstance(fetch(), e.Refused)
+    outcome = fetch(any_size=True)
+    assert content(outcome) == WHOLE
+    assert isinstance(outcome, e.Harvest)
+    assert outcome.misfits == (f"output: {len(WHOLE)} of {len(WHOLE) + told} bytes",)
+    provider.told_bytes = None
+    assert isinstance(outcome := fetch(any_size=True), e.Harvest)
+    assert outcome.misfits == ()
+
+
+def test_a_download_whose_rest_never_comes_is_read_as_far_as_it_came(provider: Provider, fetch: Life) -> None:
+    provider.cuts, provider.takes_ranges = [1_000] * 8, False
+    assert isinstance(fetch("anthropic"), e.Unsure)
+    outcome = fetch("anthropic", any_size=True)
+    assert content(outcome) == WHOLE[:1_000]
+    assert isinstance(outcome, e.Harvest)
+    assert outcome.misfits == ("output: 1000 bytes, and the rest never came",)
+    assert outcome.places.missing > 0
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])

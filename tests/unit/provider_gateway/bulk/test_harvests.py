@@ -102,11 +102,11 @@ def test_what_has_a_line_is_answered_while_a_file_is_waited_for(caplog: pytest.L
     assert submission.harvest.waits
     assert (submission.due_at_ms, submission.lacks) == (NOW_MS, (ERROR,))
     answered(submission, timing=TIMING, now_ms=NOW_MS)
-    assert (submission.harvest, submission.given, submission.is_given) == (None, 0, False)
+    assert (here(submission), submission.given, submission.is_given) == (None, 0, False)
     assert submission.read is not None
     for number in range(1, 10):
         fetched(submission, harvest(2, ERROR), effect, timing=TIMING, now_ms=NOW_MS + number * 100)
-        assert submission.harvest is None
+        assert here(submission) is None
         assert submission.due_at_ms > NOW_MS + number * 100
     assert not [record for record in caplog.records if record.levelno == logging.ERROR]
     fetched(submission, harvest(2, ERROR), effect, timing=TIMING, now_ms=NOW_MS + 1_000)
@@ -119,12 +119,12 @@ def test_what_has_a_line_is_answered_while_a_file_is_waited_for(caplog: pytest.L
 def test_a_file_that_comes_back_is_read(caplog: pytest.LogCaptureFixture) -> None:
     submission, effect = ended_submission(), Effect()
     fetched(submission, e.Absent(), effect, timing=TIMING, now_ms=NOW_MS)
-    assert (submission.harvest, submission.lacks) == (None, (OUTPUT, ERROR))
+    assert (here(submission), submission.lacks) == (None, (OUTPUT, ERROR))
     fetched(submission, harvest(3), effect, timing=TIMING, now_ms=NOW_MS + 10**9)
-    assert (submission.harvest, submission.lacks, submission.gone_since_ms) == (harvest_of(submission), (), None)
+    assert here(submission) is not None
+    assert (submission.lacks, submission.gone_since_ms) == ((), None)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def harvest_of(submission: Submission) -> e.Harvest:
-    assert submission.harvest is not None
+def here(submission: Submission) -> e.Harvest | None:
     return submission.harvest

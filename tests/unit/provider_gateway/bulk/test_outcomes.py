@@ -14,6 +14,8 @@ from nightmill.provider_gateway.bulk.results import Places
 from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing
 from nightmill.provider_gateway.bulk.submission import Submission
+from nightmill.provider_gateway.bulk.todo import errand_of
+from nightmill.provider_gateway.failures import Signal, failure
 from unit.provider_gateway.bulk.makers import make_order, make_submission
 from unit.provider_gateway.stage import NOW_MS, POOL
 
@@ -135,3 +137,20 @@ def test_no_text_of_a_refusal_is_logged(caplog: pytest.LogCaptureFixture) -> Non
         refused(submission, Standing(POOL, BulkLimits()), InputFault(code="no such customer: Ada Lovelace"))
     assert any("batch refused" in record.message for record in caplog.records)
     assert not any("Lovelace" in repr(vars(record)) for record in caplog.records)
+
+
+def test_only_sizes_that_do_not_fit_count_as_such() -> None:
+    """Row 52: a provider that is away for a day does not make half a file a whole one."""
+    submission = make_submission(ProviderBatchState.ENDED, requests=SENT, ended_at_ms=NOW_MS)
+    outcomes, standing = Outcomes(Timing()), Standing(POOL, BulkLimits())
+    for signal in (Signal.CONNECTION_LOST, Signal.SERVER_ERROR, Signal.DEADLINE_PASSED):
+        for _ in range(20):
+            outcomes.of(Step.FETCH, submission, standing, e.Unsure(failure=failure(signal)), NOW_MS)
+    outcomes.of(Step.READ, submission, standing, e.Unsure(failure=failure(Signal.BODY_INCOMPLETE)), NOW_MS)
+    told: list[bool] = []
+    for _ in range(11):
+        errand = errand_of(Step.FETCH, submission, Timing(), frozenset())
+        assert isinstance(errand, e.Fetch)
+        told.append(errand.any_size)
+        outcomes.of(Step.FETCH, submission, standing, e.Refused(failure=failure(Signal.BODY_INCOMPLETE)), NOW_MS)
+    assert told == [False] * 10 + [True]

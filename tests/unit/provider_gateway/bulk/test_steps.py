@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from nightmill.kernel.domain.lifecycle import ProviderBatchEvent, ProviderBatchState
 from nightmill.provider_gateway.bulk.errands import Harvest
 from nightmill.provider_gateway.bulk.results import Places
-from nightmill.provider_gateway.bulk.steps import Step, Timing, backoff_ms, doubt_ends_at_ms, next_step, poll_ms
+from nightmill.provider_gateway.bulk.steps import (
+    Step,
+    Timing,
+    backoff_ms,
+    doubt_ends_at_ms,
+    next_step,
+    poll_ms,
+    takes_any_size,
+)
 from unit.provider_gateway.bulk.makers import make_submission
 from unit.provider_gateway.stage import NOW_MS
 
@@ -77,6 +85,12 @@ def test_a_look_waits_until_every_create_is_over() -> None:
 def test_waits_grow_to_their_cap() -> None:
     assert [backoff_ms(tries, TIMING) for tries in (1, 2, 3, 8, 30)] == [2_000, 4_000, 8_000, 256_000, 300_000]
     assert [poll_ms(looks, TIMING) for looks in (0, 1, 2, 3, 40)] == [2_000, 3_000, 4_500, 6_750, 300_000]
+
+
+def test_how_often_a_file_is_brought_for_its_size() -> None:
+    """Row 52: not for ever; ten of them take a quarter of an hour."""
+    assert [takes_any_size(misfits) for misfits in (0, 1, 9, 10, 11)] == [False, False, False, True, True]
+    assert sum(backoff_ms(tries, TIMING) for tries in range(1, 11)) == 2_000 * 255 + 2 * 300_000
 
 
 def test_a_moved_row_holds_the_submission_still() -> None:
