@@ -181,12 +181,13 @@ def _batch(document: Any) -> BatchSeen | None:
     ident, status = text_of(document.get("id")), text_of(document.get("processing_status"))
     if ident is None or status is None:
         return None
-    ended = status == "ended"
+    ended, counts = status == "ended", document.get("request_counts")
     return BatchSeen(
         id=ident,
         stage=Stage.ENDED if ended else Stage.RUNNING,
         status=status,
-        requests=_requests(document.get("request_counts")),
+        requests=_requests(counts),
+        billed=number_of(counts.get("succeeded")) if ended and isinstance(counts, dict) else None,
         created_at_ms=_time_ms(document.get("created_at")),
         output_id=ident if ended else None,
     )

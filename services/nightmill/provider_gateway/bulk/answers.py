@@ -62,10 +62,10 @@ def unlisted(order: Order, row: ProviderBatchRow, gone: Collection[ResultFile]) 
     return unknown(order, Signal.RESULT_MISSING, now_ms=ended_at_ms)
 
 
-def lost(order: Order, row: ProviderBatchRow) -> AttemptAnswered:
+def lost(order: Order, row: ProviderBatchRow, why: str | None = None) -> AttemptAnswered:
     """The message of an order whose results the provider has lost: it ran and was billed, as far as anybody knows."""
     at_ms = row.ended_at_ms or row.intent_at_ms
-    reply = Reply(failure=failure(Signal.RESULTS_LOST))
+    reply = Reply(failure=failure(Signal.RESULTS_LOST, detail=why))
     return concluded(order, reply, started_at_ms=row.submitted_at_ms or row.intent_at_ms, ended_at_ms=at_ms)
 
 

@@ -118,12 +118,21 @@ def _what(submission: Submission) -> str:
     return f"the results of {batch} in its {' and '.join(submission.lacks)} file"
 
 
+def _mute(submission: Submission) -> str:
+    if not submission.mute:
+        return ""
+    return (
+        f". It may be batch {submission.mute[0]}, which has ended with results that do not tell: after days its items "
+        "are dead letters; delete that batch at the provider to send them again now, which may pay twice"
+    )
+
+
 def _doubt(submission: Submission) -> Stall:
     row = submission.row
     return Stall(
         subject=f"submission {row.submission_id}",
         pool=row.pool,
         reason=f"pool {row.pool}: a submission of {row.requests} requests may have reached the provider; it is looked "
-        "for, and not made again before the provider has said that it is not there",
+        f"for, and not made again before the provider has said that it is not there{_mute(submission)}",
         until_ms=submission.due_at_ms,
     )

@@ -81,6 +81,7 @@ class BatchSeen:
     status: str  #: in the provider's own word
     absent_not_run: bool = False  #: what the results of this end do not list did not run, if no row of them is lost
     ran: int | None = None  #: requests that ran, as the provider counts; believed only where rows are fewer
+    billed: int | None = None  #: requests that it is billed for, as the provider counts, when it has ended
     submission: str | None = None  #: our key, where it came back with the batch
     fingerprint: str | None = None
     requests: int | None = None

@@ -83,7 +83,12 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """There is a batch that may be it, and it can not be told before it has ended."""
+    """There is a batch that may be it, and it can not be told before it has ended; or even then.
+
+    `mute`: batches that have ended, and whose results do not tell.
+    """
+
+    mute: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

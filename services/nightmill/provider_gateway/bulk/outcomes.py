@@ -7,7 +7,7 @@ from nightmill.kernel.domain.lifecycle import ProviderBatchEvent
 from nightmill.kernel.runtime.observe import metrics
 from nightmill.kernel.wire.messages import AttemptAnswered, Failure
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.answers import faulty
+from nightmill.provider_gateway.bulk.answers import faulty, lost
 from nightmill.provider_gateway.bulk.dialect import BatchSeen, Stage
 from nightmill.provider_gateway.bulk.effect import Effect, again_later, still_gone, tell, withdraw
 from nightmill.provider_gateway.bulk.harvests import all_lost, answered, fetched
@@ -72,9 +72,8 @@ class Outcomes:
                 self._submitted(submission, outcome, effect, now_ms)
             case Step.LOOK_UP, e.Absent():
                 self._absent(submission, effect, now_ms)
-            case Step.LOOK_UP, e.Undecided():
-                submission.looks += 1
-                submission.due_at_ms = now_ms + poll_ms(submission.looks, self._timing)
+            case Step.LOOK_UP, e.Undecided(mute=mute):
+                self._undecided(submission, mute, effect, now_ms)
             case Step.FENCE, e.Done():
                 submission.fenced, submission.tries = True, 0
                 submission.due_at_ms = now_ms + self._timing.list_lag
@@ -125,12 +124,31 @@ class Outcomes:
 
     def _absent(self, submission: Submission, effect: Effect, now_ms: int) -> None:
         submission.absent, submission.tries = True, 0
+        submission.mute, submission.gone_since_ms = (), None
         if submission.fenced:
             withdraw(submission, effect, now_ms)
             tell(submission, "submission never was", "submission_absent")
         elif submission.row.file_id is None:
             # there is no input to remove: its time alone keeps a create from being sent late
             submission.fenced, submission.due_at_ms = True, now_ms + self._timing.list_lag
+
+    def _undecided(self, submission: Submission, mute: tuple[str, ...], effect: Effect, now_ms: int) -> None:
+        """A batch may be the submission. If it has ended and does not tell, people decide in the end, not we."""
+        if not mute:
+            submission.looks += 1
+            submission.due_at_ms = now_ms + poll_ms(submission.looks, self._timing)
+            submission.mute, submission.gone_since_ms = (), None
+            return
+        if mute != submission.mute:
+            tell(submission, "a batch does not tell whose it is", "orphan_mute", level=logging.ERROR, may_be=list(mute))
+        submission.mute = mute
+        again_later(submission, self._timing, now_ms)
+        if still_gone(submission, self._timing, now_ms):
+            tell(submission, "submission given up", "orphan_given_up", level=logging.ERROR, may_be=list(mute))
+            why = f"it may have been batch {plain(mute[0])}; to send it again may pay twice"
+            effect.answers += [lost(order, submission.row, why) for order in submission.orders]
+            withdraw(submission, effect, now_ms)
+            effect.again = ()
 
     def _ended(self, submission: Submission, seen: BatchSeen, effect: Effect, now_ms: int) -> None:
         facts = dict(ended(seen, now_ms))

@@ -9,6 +9,7 @@ from typing import assert_never
 from nightmill.kernel.wire.messages import Failure
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.dialect import FINGERPRINT, SUBMISSION, Ask, BatchSeen, BulkDialect
+from nightmill.provider_gateway.bulk.orphans import Sign, recognised, sign_of
 from nightmill.provider_gateway.bulk.wire import NotSent, To, Wire
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import Signal, failure
@@ -122,21 +123,20 @@ class Requests:
         """The batch that is ours. Without a key it is known by the ids in its results, so it must have ended."""
         if dialect.frame is None:
             return candidates[0] if candidates else e.Absent()
-        access, undecided = errand.access, False
+        access = errand.access
+        signs: list[tuple[BatchSeen, Sign]] = []
         for seen in candidates:
             if seen.output_id is None:
-                undecided = True
+                signs.append((seen, sign_of(seen, None, errand.ids)))
                 continue
             ask = dialect.content(access.base_url, seen.output_id)
             response = self._wire.first_line(ask, to_pool(access), deadline_s=self._request_s)
             if response.status == 404:  # removed or archived: its results were looked at before
                 continue
-            line = dialect.read(response.body) if response.status == 200 else None
-            if line is None:
+            if response.status != 200:
                 return self._refused(access, response)
-            if line.custom_id in errand.ids:
-                return seen
-        return e.Undecided() if undecided else e.Absent()
+            signs.append((seen, sign_of(seen, dialect.read(response.body), errand.ids)))
+        return recognised(signs)
 
     def _poll(self, errand: e.Poll, dialect: BulkDialect) -> e.Outcome:
         access, wanted = errand.access, set(errand.batch_ids)

@@ -28,6 +28,7 @@ class Submission:
     due_at_ms: int  #: nothing is done before
     built: Built | None = None  #: the input, where this process made it
     doubt: bool = False  #: a create may have been carried out that nobody saw the answer of
+    mute: tuple[str, ...] = ()  #: batches that may be it, and do not tell although they have ended
     absent: bool = False  #: a look for it found nothing
     fenced: bool = False  #: the input file is gone: no create of it can be carried out any more
     tries: int = 0  #: failures of the present step in a row

@@ -8,6 +8,7 @@ import http.client
 import socket
 import ssl
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -116,13 +117,18 @@ class Wire:
                 return _response(connection)
 
     def first_line(self, ask: Ask, to: To, *, deadline_s: float) -> Response:
-        """The response with the first line of its body alone, if it went well. Raises `Broken`."""
+        """The response with the first line of its body that holds something, if it went well. Raises `Broken`."""
         with self._connected(ask.url, deadline_s) as connection, _sent():
             self._begin(connection, ask.method, ask.url, {"Accept": "application/binary"}, to)
             response = connection.getresponse()
             if response.status != 200:
                 return _whole(response)
-            return Response(status=200, headers={}, body=response.readline(MAX_BODY_BYTES + 1))
+            line = response.readline(MAX_BODY_BYTES + 1)
+            while line and not line.strip():
+                line = response.readline(MAX_BODY_BYTES + 1)
+            if not line and response.length:  # `readline` ends at a broken connection without a word
+                raise Broken(Signal.BODY_INCOMPLETE, sent=True)
+            return Response(status=200, headers={}, body=line.removeprefix(BOM_UTF8))
 
     def download(self, ask: Ask, path: Path, to: To, *, deadline_s: float) -> Response:
         """Add to the file at `path` what it lacks; the response's body is empty unless it is an error's.

@@ -17,7 +17,9 @@ from nightmill.kernel.domain.lifecycle import ProviderBatchState
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.provider_gateway.adapters import ADAPTERS, DIALECTS
 from nightmill.provider_gateway.bulk import errands as e
+from nightmill.provider_gateway.bulk.dialect import Ask
 from nightmill.provider_gateway.bulk.results import ResultFile
+from nightmill.provider_gateway.bulk.wire import Broken, To, Wire
 from nightmill.provider_gateway.bulk.worker import ThreadRunner
 from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_gateway.orders import custom_id
@@ -63,7 +65,7 @@ def serving(provider: Provider) -> Iterator[Provider]:
             provider.asked.append(wanted)
             total = len(provider.file)
             start = int(found[1]) if (found := re.match(r"bytes=(\d+)-", wanted or "")) and provider.takes_ranges else 0
-            if start >= total:
+            if start >= total > 0:
                 self._send(416, b"", f"bytes */{total}")
                 return
             told_total = provider.told_total or total
@@ -241,6 +243,31 @@ def test_a_file_that_is_gone_keeps_the_other_one_from_nothing(
     assert list(outcome.gone) == files
     provider.gone = ("file-out", "file-err")
     assert isinstance(fetch(error_id="file-err"), e.Absent)
+
+
+@pytest.mark.parametrize(
+    ("file", "cuts", "line"),
+    [
+        (WHOLE, [], WHOLE.partition(b"\n")[0] + b"\n"),
+        (b"\xef\xbb\xbf{}\n{}", [], b"{}\n"),
+        (b"\r\n\n{}", [], b"{}"),
+        (b"", [], b""),
+        (b"\n\n", [], b""),
+        (WHOLE, [0], None),  # that nothing came does not mean that it is empty
+    ],
+)
+def test_the_first_line_by_which_a_batch_is_known(
+    provider: Provider, file: bytes, cuts: list[int], line: bytes | None
+) -> None:
+    """E6: only a file that came whole is empty."""
+    provider.file, provider.cuts = file, cuts
+    ask, to = Ask(method="GET", url=f"{provider.base_url}/x/results"), To(pool="sim", headers={})
+    wire = Wire({})
+    if line is None:
+        with pytest.raises(Broken):
+            wire.first_line(ask, to, deadline_s=5.0)
+    else:
+        assert wire.first_line(ask, to, deadline_s=5.0).body == line
 
 
 def test_old_downloads_do_not_fill_the_disk(tmp_path: Path) -> None:
