@@ -14,6 +14,7 @@ import pytest
 
 from integration.bulk import (
     PRICES,
+    befalls,
     billed_lines,
     dead_letters,
     documents,
@@ -30,6 +31,7 @@ from nightmill.kernel.domain.lifecycle import BatchState
 from nightmill.kernel.runtime.log import Fenced
 from nightmill.kernel.runtime.loop import Loop
 from nightmill.kernel.runtime.memory import MemoryBroker
+from nightmill.kernel.wire.messages import ProviderBatchRow
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.worker import ThreadRunner
 
@@ -229,6 +231,26 @@ def test_a_create_of_unknown_outcome_is_looked_for_first(
     assert notice.state is BatchState.PUBLISHED
     assert len(billed_lines(simulator)) == 40
     assert notice.totals.unknown_attempts == 0
+
+
+def test_downloads_that_another_process_has_done_with_leave_the_disk(
+    simulator: Simulator, tmp_path: Path, provider_kind: str
+) -> None:
+    """E6, M4: a process that lost a partition keeps nothing of it, and what is still to be read stays."""
+    config, timing = make_config(simulator.base_url, provider_kind), replace(QUICK, tidy=50)
+    befalls(simulator, {"kind": "batch_stuck"})
+    line = Line(tmp_path, config, broker=MemoryBroker(partitions=1), bulk_timing=timing)
+    line.submit(pipeline(), documents(20))
+    line.run_until(lambda: open_submissions(line) == 1)
+    (part,) = line.loops["provider_gateway"].owned()
+    (submission,) = [row.submission_id for row in part.table(ProviderBatchRow).index("batch_open")]
+    (folder,) = tmp_path.glob("bulk-*")
+    left, wanted = folder / "s-b1-output.results", folder / f"{submission}-error.results"
+    for path in (left, wanted):
+        path.write_bytes(b"{}")
+    line.run_until(lambda: not left.exists())
+    assert wanted.exists()
+    line.close()
 
 
 NO_ROWS = {"kind": "row", "form": "missing", "occurrences": [1]}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration.bulk import PRICES, billed_lines, documents, finish, make_config, pipeline, published
+from integration.bulk import PRICES, billed_lines, documents, finish, make_config, open_submissions, pipeline, published
 from kit.line import Line
 from kit.simulator import Simulator
 from nightmill.api.board import Board
@@ -117,6 +117,9 @@ def test_a_deadline_in_danger_moves_what_is_not_submitted_and_calls_the_rest_bac
     assert len(bill) == 60
     assert (notice.totals.attempts, notice.totals.unknown_attempts, notice.totals.retries) == (60, 0, 0)
     assert notice.totals.cost_nano_usd == sum(row["billed_nano_usd"] for row in bill)
+    line.run_until(lambda: not open_submissions(line))
+    # each life of the gateway has a folder of its own here, so that a killed one may have left something
+    assert killed or list(line.folder.glob("bulk-*/*.results")) == []
     ended = by_lane(line)
     in_bulk, in_realtime = ended["sim", Lane.BULK, "answered"], ended["sim", Lane.REALTIME, "answered"]
     assert 0 < in_bulk == len(billed_lines(simulator)) < 30

@@ -125,6 +125,14 @@ class Remove:
     strays: bool = False  #: an upload may have arrived whose id nobody knows: it is looked for by its name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tidy:
+    """Remove downloads on this machine's disk that no submission needs any more → `Done`. Nothing is asked outside."""
+
+    needed: frozenset[str]  #: submissions
+    before_ms: int  #: what was written later may be of one that is younger than this errand
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """It is done."""
@@ -170,7 +178,7 @@ class Read:
     before: Places | None = None  #: lines that were read before, while a file was waited for: not answered again
 
 
-Errand = Build | Upload | Create | LookUp | Poll | Cancel | Remove | Fetch | Read
+Errand = Build | Upload | Create | LookUp | Poll | Cancel | Remove | Fetch | Read | Tidy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

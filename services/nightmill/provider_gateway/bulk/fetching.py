@@ -17,13 +17,12 @@ from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.answers import answer
 from nightmill.provider_gateway.bulk.requests import dialect_of, to_pool
 from nightmill.provider_gateway.bulk.results import ResultFile, sort_lines
+from nightmill.provider_gateway.bulk.sweeping import DOWNLOAD
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.orders import custom_id, offloaded
 
-#: how names of downloads end
-DOWNLOAD = ".results"
 #: where lines of nobody are kept for people to look at
 STRANGE = "strange"
 _TRANSFER_S = 1800.0

@@ -7,7 +7,6 @@ is not committed stands still until then. Answers go the way of all answers, thr
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from nightmill.kernel.domain.lifecycle import ProviderBatchEvent, ProviderBatchState
 from nightmill.kernel.runtime.service import Decision, Delete, Partition, Stall, View
@@ -20,16 +19,13 @@ from nightmill.provider_gateway.bulk.queue import BulkQueue
 from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing, backoff_ms, doubt_ends_at_ms, next_step
 from nightmill.provider_gateway.bulk.submission import Submission, intent, sort_out
+from nightmill.provider_gateway.bulk.sweeping import needed, old_rows
 from nightmill.provider_gateway.bulk.todo import errand_of
 from nightmill.provider_gateway.bulk.wanted import Wanted
 from nightmill.provider_gateway.desk import Desk
 from nightmill.provider_gateway.orders import Order, refused
 from nightmill.provider_gateway.pools import PoolAccess
 
-#: closed rows are kept for people to look at
-_KEEP_MS = 8 * 86_400_000
-_SWEEP_EVERY_MS = 60_000
-_SWEEP_ROWS = 200
 _LOOK_EVERY_MS = 1_000
 #: results that are on their way to publication at a time, and answers that are ready before more are read
 _MOST_HARVESTS = 2
@@ -73,6 +69,7 @@ class Office:
         self._timing = timing or Timing()
         self._outcomes = Outcomes(self._timing)
         self._counters: dict[int, Counter] = {}
+        self._tidied_ms: int | None = None
         self._under_way: dict[int, tuple[Counter, _Purpose]] = {}  #: by the errand's number
         self._ended: list[tuple[Counter, _Purpose, e.Ended]] = []
         self._standings = {
@@ -126,6 +123,7 @@ class Office:
             self._ended = [each for each in self._ended if each[0] is not counter]
             for _, purpose, ended in mine:
                 self._take_in(counter, purpose, ended, now_ms)
+        self._tidy(counter, now_ms)
         if not counter.submissions and not counter.queues:
             return Decision()
         if now_ms - counter.looked_ms >= _LOOK_EVERY_MS:
@@ -135,7 +133,7 @@ class Office:
         self._advance(counter, now_ms)
         for queue in counter.queues.values():
             self._build(counter, queue, now_ms)
-        return self._decision(counter, self._sweep(counter, part))
+        return self._decision(counter, old_rows(counter, part))
 
     def finish(self, desk: Desk, now_ms: int) -> Decision:
         """Submissions whose last answer goes out in this transaction; called when the desk's answers were taken."""
@@ -282,13 +280,16 @@ class Office:
                 del counter.submissions[row.submission_id]
         return Decision(put=rows, delete=deletes, effects=effects)
 
-    def _sweep(self, counter: Counter, part: Partition) -> Sequence[Delete]:
-        if part.now_ms - counter.swept_ms < _SWEEP_EVERY_MS:
-            return ()
-        counter.swept_ms = part.now_ms
-        stop = max(0, part.now_ms - _KEEP_MS).to_bytes(8, "big")
-        old = islice(part.table(ProviderBatchRow).index("batch_removed", stop=stop), _SWEEP_ROWS)
-        return [Delete(row=ProviderBatchRow, key=row.submission_id) for row in old]
+    def _tidy(self, counter: Counter, now_ms: int) -> None:
+        """Now and then, for all partitions together."""
+        if self._tidied_ms is None:
+            self._tidied_ms = now_ms
+        if not self._standings or now_ms - self._tidied_ms < self._timing.tidy:
+            return
+        self._tidied_ms = now_ms
+        mine = (each.row for other in self._counters.values() for each in other.submissions.values())
+        errand = e.Tidy(needed=needed((*mine, *self._everyones.values())), before_ms=now_ms)
+        self._start(counter, errand, _Of(Step.REMOVE, ()))
 
 
 def _is_open(desk: Desk, submission: Submission) -> bool:

@@ -36,6 +36,7 @@ class Timing:
     longest_retry: int = 300_000
     stuck: int = 26 * 3_600_000  #: a batch that has not ended by then is cancelled
     cancel_again: int = 600_000
+    tidy: int = 600_000  #: from one look for downloads that nobody needs to the next
     #: what the provider says that it has not is looked for so long; a month is what providers promise to keep it
     lost: int = 72 * 3_600_000
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.provider_gateway.bulk import errands as e
-from nightmill.provider_gateway.bulk.fetching import DOWNLOAD, STRANGE, fetch, read
+from nightmill.provider_gateway.bulk.fetching import STRANGE, fetch, read
 from nightmill.provider_gateway.bulk.input import Writer
 from nightmill.provider_gateway.bulk.requests import Requests, dialect_of
+from nightmill.provider_gateway.bulk.sweeping import DOWNLOAD, tidy
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
 from nightmill.provider_gateway.failures import failure
 
@@ -89,6 +90,8 @@ class Worker:
                     return fetch(errand, self._wire, self._folder / errand.row.submission_id)
             case e.Read():
                 return read(errand, self._blobs.put)
+            case e.Tidy():
+                return tidy(self._folder, errand)
             case e.Remove():
                 for left in self._folder.glob(f"{errand.name}*"):
                     left.unlink(missing_ok=True)
