@@ -1,9 +1,11 @@
 """Notices of providers that a batch has ended: Standard Webhooks, checked before anything of them is read (E6).
 
 Signature `v1`: base64 of HMAC-SHA256 over `id.timestamp.body`, with the key behind `whsec_`; several signatures and
-several secrets are in force while a secret is rotated. A notice is told at most once, its time may be five minutes off,
-and it is a hint alone: gateways look at the batch, and would have looked without it. As OpenAI's SDK 3.57 checks them,
-https://www.standardwebhooks.com (2026-11-29).
+several secrets are in force while a secret is rotated. A notice's time may be five minutes off, and it is told at most
+once in a life of the api: which ones were told is in memory alone. One that is sent again after a restart, within its
+five minutes, is told again, and that is harmless, for it is a hint alone: it makes gateways look once more at a batch
+that is under way, and at none that has ended. As OpenAI's SDK 3.57 checks them, https://www.standardwebhooks.com
+(2026-11-29).
 """
 
 import base64
