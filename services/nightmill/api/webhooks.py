@@ -9,7 +9,6 @@ that is under way, and at none that has ended. As OpenAI's SDK 3.57 checks them,
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -21,13 +20,12 @@ from dataclasses import dataclass
 from nightmill.api.errors import ApiError
 from nightmill.kernel.domain.settings import Pool
 from nightmill.kernel.wire.messages import WebhookReceived
-from nightmill.provider_gateway.keys import KeyUnusable, read_key
+from nightmill.provider_gateway.keys import KeyUnusable, signing_key
 
 log = logging.getLogger(__name__)
 
 TOLERANCE_S = 300
 MAX_BODY_BYTES = 64 << 10
-_PREFIX = "whsec_"
 _MOST_REMEMBERED = 20_000
 _LONGEST_NAME = 200
 _SENDER = "only a provider that has one of the pool's webhook_secrets can send this"
@@ -86,12 +84,11 @@ def _keys_of(name: str, pool: Pool, environment: Mapping[str, str]) -> Sequence[
     keys: list[bytes] = []
     for source in pool.webhook_secrets:
         try:
-            keys.append(base64.b64decode(read_key(source, environment).removeprefix(_PREFIX), validate=True))
-        except (KeyUnusable, binascii.Error) as error:
-            reason = str(error) if isinstance(error, KeyUnusable) else f"it is not {_PREFIX} and base64"
-            extra = {"action": "webhook_secret_unusable", "pool": name, "reason": reason}
+            keys.append(signing_key(source, environment))
+        except KeyUnusable as error:
+            extra = {"action": "webhook_secret_unusable", "pool": name, "reason": str(error)}
             log.warning("a secret of webhooks can not be used", extra=extra)
-    return [key for key in keys if key]
+    return keys
 
 
 def _check_time(stamp: Stamp, now_ms: int) -> None:

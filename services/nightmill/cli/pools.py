@@ -63,14 +63,24 @@ def add(
     refuses: Annotated[
         list[str] | None, typer.Option("--refuses", help="A parameter the model does not take; may be repeated.")
     ] = None,
+    webhook_secret_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Variable that holds a secret of the provider's webhooks; may be repeated while one is rotated."
+        ),
+    ] = None,
+    webhook_secret_file: Annotated[
+        list[str] | None, typer.Option(help="File that holds such a secret, of mode 600; may be repeated.")
+    ] = None,
     json: Json = False,
     config: ConfigFolder = None,
 ) -> None:
     """Put a pool into pools.yaml. Comments and order of the file stay; the key is never written into it."""
     from nightmill.cli.text import printable
     from nightmill.kernel.runtime.settings import load_config
-    from nightmill.local.pools.adding import add_pool, key_of
+    from nightmill.local.pools.adding import add_pool
     from nightmill.local.pools.listing import tariff_of
+    from nightmill.local.pools.sources import key_of, webhook_secrets_of
 
     limits = {
         "slots": slots,
@@ -94,6 +104,7 @@ def add(
         "anthropic_version": anthropic_version,
         "refuses": refuses or None,
         "embeddings": {} if embeddings else None,
+        "webhook_secrets": webhook_secrets_of(webhook_secret_env or (), webhook_secret_file or ()) or None,
     }
     folder = config_folder(config)
     path = add_pool(folder, name, _given(fields))

@@ -1,10 +1,15 @@
 """Provider keys: from a named environment variable or a file of mode 600, read once at start, shown to nobody."""
 
+import base64
+import binascii
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from nightmill.kernel.domain.settings import KeySource
+
+#: how secrets of Standard Webhooks begin
+_PREFIX = "whsec_"
 
 
 class KeyUnusable(Exception):
@@ -22,6 +27,19 @@ def read_key(source: KeySource, environment: Mapping[str, str]) -> str:
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise KeyUnusable(f"{place} does not hold one key on one line of printable ASCII")
+    return key
+
+
+def signing_key(source: KeySource, environment: Mapping[str, str]) -> bytes:
+    """The key that a provider signs its notices with, from a secret of Standard Webhooks. Raises `KeyUnusable`."""
+    secret = read_key(source, environment).removeprefix(_PREFIX)
+    try:
+        key = base64.b64decode(secret, validate=True)
+    except binascii.Error:
+        key = b""
+    if not key:
+        place = f"environment variable {source.env}" if source.env is not None else f"key file {source.file}"
+        raise KeyUnusable(f"{place} holds no webhook secret: it is not {_PREFIX} and base64")
     return key
 
 

@@ -11,6 +11,7 @@ import pytest
 from nightmill.cli import main as cli
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.settings import load_config
+from nightmill.provider_gateway.keys import signing_key
 
 POOLS = """\
 # our accounts
@@ -37,6 +38,7 @@ PRICES = 'version: "1"\nmodels:\n  gpt-4.1-mini: {input_usd_per_million: 0.4, ou
 ARGUMENTS = ("--provider", "openai_compatible", "--base-url", "https://llm.example/v1", "--model", "m-1",
              "--context-tokens", "32000")  # fmt: skip
 SECRET = "sk-live-Wq81nZ"
+SIGNING = "whsec_c2VjcmV0"
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +68,7 @@ class Shell:
         code = cli.run(["pool", *arguments, "--config", str(self._config)])
         said = self._capsys.readouterr()
         assert SECRET not in said.out + said.err
+        assert SIGNING not in said.out + said.err
         assert "Traceback" not in said.err
         return code, said.out, said.err
 
@@ -145,6 +148,12 @@ class TestAdd:
             (("x", *ARGUMENTS, "--key-file", "/nowhere/key"), ["--key-file /nowhere/key: No such file"]),
             (("x", *ARGUMENTS, "--key-file", "/"), ["--key-file /: is no file"]),
             (("x", *ARGUMENTS, "--key", SECRET), ["--key"]),
+            (("x", *ARGUMENTS, "--webhook-secret-env", SIGNING), ["--webhook-secret-env is no name", "(not shown"]),
+            (("x", *ARGUMENTS, "--webhook-secret-file", SIGNING), ["--webhook-secret-file (not shown", "chmod 600"]),
+            (
+                ("x", *ARGUMENTS, *("--webhook-secret-env", "HOOK") * 2),
+                ["HOOK is given twice as a webhook secret", "leave one out"],
+            ),
         ],
     )
     def test_refused(self, shell: Shell, config: Path, arguments: tuple[str, ...], says: list[str]) -> None:
@@ -164,6 +173,40 @@ class TestAdd:
         key.chmod(0o600)
         key.write_text(f"{SECRET}\nmore")
         assert "one key on one line" in shell("add", "x", *ARGUMENTS, "--key-file", str(key))[2]
+
+    def test_webhook_secrets(self, shell: Shell, config: Path, tmp_path: Path) -> None:
+        """E6, P6: as many as are in force, by variable and by file; none of them is written down."""
+        files = [tmp_path / "old", tmp_path / "new"]
+        for file in files:
+            file.write_text(SIGNING + "\n")
+            file.chmod(0o600)
+        by_file = [word for file in files for word in ("--webhook-secret-file", str(file))]
+        code, out, _ = shell("add", "x", *ARGUMENTS, *by_file, "--webhook-secret-env", "HOOK", "--json")
+        assert code == 0
+        wanted = [{"env": "HOOK"}, *({"file": str(file)} for file in files)]
+        assert json.loads(out)["fields"]["webhook_secrets"] == wanted
+        sources = load_config(config).pools["x"].webhook_secrets
+        assert [signing_key(source, {"HOOK": SIGNING}) for source in sources] == [b"secret"] * 3
+        assert SIGNING not in (config / "pools.yaml").read_text()
+
+    @pytest.mark.parametrize(
+        ("mode", "text", "says"),
+        [
+            (0o644, SIGNING, "can be read by others (mode 644)"),
+            (0o600, "whsec_no base64", "one key on one line"),
+            (0o600, "whsec_?!", "holds no webhook secret: it is not whsec_ and base64"),
+            (0o600, "whsec_", "holds no webhook secret"),
+        ],
+    )
+    def test_a_webhook_secret_that_can_not_be_used(
+        self, shell: Shell, config: Path, tmp_path: Path, mode: int, text: str, says: str
+    ) -> None:
+        file = tmp_path / "secret"
+        file.write_text(text)
+        file.chmod(mode)
+        code, _, err = shell("add", "x", *ARGUMENTS, "--webhook-secret-file", str(file))
+        assert (code, says in err) == (2, True), err
+        assert (config / "pools.yaml").read_text() == POOLS
 
     def test_a_key_file_of_somebody_else(self, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         key = tmp_path / "key"

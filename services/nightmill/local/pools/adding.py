@@ -1,7 +1,6 @@
 """`nightmill pool add`: a pool that is checked whole before one byte of pools.yaml changes.
 
-A key is no part of it: the file gets the name of a variable or of a file of mode 600. What was written in a place
-where a key may have been pasted by mistake is not repeated in an error.
+A key is no part of it (`sources`).
 """
 
 import fcntl
@@ -18,18 +17,15 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from nightmill.kernel.domain.settings import LOCAL_MODEL, KeySource, Pool
+from nightmill.kernel.domain.settings import LOCAL_MODEL, Pool
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.settings import load_config
 from nightmill.local.errors import LaptopError
 from nightmill.local.pools.text import NotEditable, as_text, with_pool
 from nightmill.planner.meter import ENCODINGS
 from nightmill.provider_gateway.adapters import ADAPTERS
-from nightmill.provider_gateway.keys import KeyUnusable, read_key
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-_VARIABLE = re.compile(r"^[A-Z_][A-Z0-9_]{0,63}\Z")
-_OTHERS = 0o077
 _ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/embeddings", "/messages", "/models")
 _BOM = "\ufeff"
 
@@ -62,52 +58,6 @@ def add_pool(folder: Path, name: str, fields: Mapping[str, Any]) -> Path:
             ) from None
         _replace(path, (_BOM if text.startswith(_BOM) else "") + changed)
     return path
-
-
-def key_of(variable: str | None, file: str | None) -> dict[str, str] | None:
-    """The field `key` of a pool, checked; None when neither is given. Raises `LaptopError`."""
-    if variable is not None and file is not None:
-        raise LaptopError("--key-env and --key-file are both given", remedy="a pool has one key: leave one out")
-    if variable is not None:
-        if not _VARIABLE.match(variable):
-            raise LaptopError(
-                "--key-env is no name of a variable (not shown, as it may be a key)",
-                remedy="export the key and write the variable's name, in capitals, such as --key-env OPENAI_API_KEY",
-            )
-        return {"env": variable}
-    if file is None:
-        return None
-    return {"file": _checked_key_file(file)}
-
-
-def _checked_key_file(given: str) -> str:
-    """The file's whole path as it is written into pools.yaml."""
-    path = Path(given).expanduser().absolute()
-    try:
-        status = path.stat()
-    except OSError as error:
-        # a key that was pasted here names no file
-        shown = str(path) if "/" in given and not given.startswith("sk-") else "(not shown, as it may be a key)"
-        raise LaptopError(
-            f"--key-file {shown}: {error.strerror}",
-            remedy="write the key into a file, chmod 600 it, and name its path, such as ./openai.key",
-        ) from error
-    quoted = shlex.quote(str(path))
-    if not stat.S_ISREG(status.st_mode):
-        raise LaptopError(f"--key-file {path}: is no file", remedy="name a file that holds the key on one line")
-    if status.st_uid != os.geteuid():
-        raise LaptopError(
-            f"--key-file {path}: belongs to another user (uid {status.st_uid})",
-            remedy=f"sudo chown {os.geteuid()} {quoted}; chmod 600 {quoted}",
-        )
-    if stat.S_IMODE(status.st_mode) & _OTHERS:
-        mode = stat.S_IMODE(status.st_mode)
-        raise LaptopError(f"--key-file {path}: can be read by others (mode {mode:o})", remedy=f"chmod 600 {quoted}")
-    try:
-        read_key(KeySource(file=str(path)), {})
-    except KeyUnusable as error:
-        raise LaptopError(f"--key-file: {error}", remedy="write the key alone into it, on one line") from error
-    return str(path)
 
 
 def _check_name(name: str) -> None:
