@@ -1,6 +1,6 @@
 """Calls of many orders: who goes together, and what the end of such a call is for each (E7, E8, P4)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -216,10 +216,8 @@ def test_what_is_no_inputs_fault_divides_nothing(status: int, code: str | None) 
     assert (len(result.answers), result.again) == (3, ())
 
 
-@given(st.integers(2, 60), st.data())
-def test_the_one_at_fault_is_found_and_nobody_else_fails(count: int, data: st.DataObject) -> None:
-    """E8: halves end at the one; every other one is answered, each once, in less calls than two for each halving."""
-    guilty = data.draw(st.integers(0, count - 1))
+def halved(count: int, guilty: Collection[int]) -> tuple[list[str], list[str], int]:
+    """Who failed, who was answered, and in how many calls, when a call that has one of these is refused by no name."""
     waiting, failed, answered, calls = [orders(*[5] * count)], [], [], 0
     while waiting:
         queue = waiting.pop()
@@ -227,14 +225,31 @@ def test_the_one_at_fault_is_found_and_nobody_else_fails(count: int, data: st.Da
         group = together(queue, pool(), PLENTY)
         assert group == queue  # pieces stay together, and do not mix
         made = replace(call(5), orders=tuple(group))
-        bad = any(order.index == guilty for order in group)
+        bad = any(order.index in guilty for order in group)
         result = end(made, refusal(), 400) if bad else end(made, vectors(len(group)))
-        failed += [each for each in result.answers if each.failure]
-        answered += [each for each in result.answers if not each.failure]
+        failed += [each.source_id for each in result.answers if each.failure]
+        answered += [each.source_id for each in result.answers if not each.failure]
         waiting += [list(piece) for piece in result.again]
-    assert [each.source_id for each in failed] == [str(guilty)]
-    assert sorted(each.source_id for each in answered) == sorted(str(n) for n in range(count) if n != guilty)
+    return failed, answered, calls
+
+
+@given(st.integers(2, 60), st.data())
+def test_the_one_at_fault_is_found_and_nobody_else_fails(count: int, data: st.DataObject) -> None:
+    """E8: halves end at the one; every other one is answered, each once, in less calls than two for each halving."""
+    guilty = data.draw(st.integers(0, count - 1))
+    failed, answered, calls = halved(count, {guilty})
+    assert failed == [str(guilty)]
+    assert sorted(answered) == sorted(str(n) for n in range(count) if n != guilty)
     assert calls <= 2 * count.bit_length() + 1
+
+
+@given(st.integers(1, 16), st.data())
+def test_a_fault_of_the_whole_request_costs_less_than_two_calls_an_item(count: int, data: st.DataObject) -> None:
+    """E8: if each is refused, 2 n - 1 calls; never more, whoever is at fault, and each ends once."""
+    assert halved(count, range(count))[2] == 2 * count - 1
+    failed, answered, calls = halved(count, data.draw(st.sets(st.integers(0, count - 1))))
+    assert sorted(failed + answered) == sorted(map(str, range(count)))
+    assert calls <= 2 * count - 1
 
 
 def test_pieces_of_a_shard_do_not_mix() -> None:
