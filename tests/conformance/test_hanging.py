@@ -16,7 +16,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from kit.broker import OwnBroker
 from nightmill.kernel.runtime.kafka.hanging import OLD_MS, end_hanging
+from nightmill.kernel.runtime.kafka.lasting import lasting
 from nightmill.kernel.runtime.kafka.requests import Node
+from nightmill.local.transactions import check_transactions
 
 _T = TypeVar("_T")
 _PATIENCE_S = 10.0
@@ -132,6 +134,18 @@ def test_hanging_transactions_get_the_end_that_their_coordinator_decided(
     written_ms = open_in(broker).values()
     assert end_hanging(broker.bootstrap, min(written_ms) + OLD_MS - 1) == [], "none of them is old"
     now_ms = max(written_ms) + OLD_MS
+    assert {each.topic: each.commit for each in lasting(broker.bootstrap, now_ms) if each.hangs} == {
+        "kept": True,
+        "__consumer_offsets": True,
+        "dropped": False,
+        "orphaned": False,
+    }
+    checks = check_transactions(broker.bootstrap, is_mended=False, now_ms=now_ms)
+    words = {topic: next(each.line() for each in checks if f" {topic}[0]" in each.line()) for topic in TOPICS}
+    assert "hangs for 15 s" in words["dropped"]
+    assert words["dropped"].endswith("abort --topic dropped --partition 0 --start-offset 2")
+    assert "do not abort it" in words["kept"]
+    assert open_in(broker).keys() == everything, "the doctor changes nothing"
     ended = end_hanging(broker.bootstrap, now_ms)
     assert {each.topic for each in ended} == everything
     assert len(ended) == len(everything)
@@ -143,6 +157,8 @@ def test_hanging_transactions_get_the_end_that_their_coordinator_decided(
     assert position(broker) == 1
     assert end_hanging(broker.bootstrap, now_ms) == []
     assert open_in(broker) == {}
+    (check,) = check_transactions(broker.bootstrap, is_mended=False, now_ms=now_ms)
+    assert check.ok, check.line()
     # it could have begun its next transaction where its last one was ended
     producers["kept"].begin_transaction()
     producers["kept"].produce("kept", b"late", partition=0)
@@ -155,6 +171,10 @@ def test_what_is_still_to_be_ended_by_its_coordinator_is_left_alone(broker: OwnB
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("kept", 1)])["kept"].result()
     producer = begun(broker.bootstrap, "kept")
+    (slow,) = lasting(broker.bootstrap, time.time_ns() // 1_000_000 + 60_000)
+    assert (slow.topic, slow.hangs, slow.commit) == ("kept", False, None)
+    assert slow.age_ms >= 60_000
+    assert lasting(broker.bootstrap, time.time_ns() // 1_000_000, older_ms=600_000) == []
     assert end_hanging(broker.bootstrap, time.time_ns() // 1_000_000 + OLD_MS) == []
     producer.commit_transaction(_PATIENCE_S)
     # its end is in the log some time after the client knows of it

@@ -128,6 +128,9 @@ def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = Non
     """Look at this machine and say what to do before up."""
     from nightmill.kernel.runtime.settings import load_config
     from nightmill.local.doctor import fatal_checks, run_doctor
+    from nightmill.local.home import Home as HomeFolder
+    from nightmill.local.home import default_root
+    from nightmill.local.transactions import check_transactions, configured_broker
 
     folder = config_folder(config)
     checks = run_doctor(
@@ -139,6 +142,9 @@ def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = Non
         pools=load_config(folder).pools,
         environment=os.environ,
     )
+    root = HomeFolder(root=(home or default_root()).expanduser().absolute())
+    if broker := configured_broker(root, kafka, os.environ):
+        checks += check_transactions(broker[0], is_mended=broker[1])
     fatal = fatal_checks(checks)
     if json:
         _print_json({"ok": not fatal, "checks": [asdict(check) for check in checks]})

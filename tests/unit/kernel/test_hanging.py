@@ -20,7 +20,8 @@ OPEN = OpenTransaction(
 
 
 def coordinated(*places: tuple[str, int], epoch: int = 0) -> dict[int, CoordinatedTransaction]:
-    return {1: CoordinatedTransaction(transactional_id="t", producer_epoch=epoch, places=frozenset(places))}
+    known = CoordinatedTransaction(transactional_id="t", producer_epoch=epoch, began_at_ms=-1, places=frozenset(places))
+    return {1: known}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 #: No transaction of ours lives longer than 10 s (`Timing`), and its coordinator ends it a second later.
 OLD_MS = 15_000
 _FENCE_TIMEOUT_MS = 10_000
-_COORDINATOR_LOG = "__transaction_state"
+COORDINATOR_LOG = "__transaction_state"
 #: in a record of the coordinator's log: version, producer id and epoch, timeout, status, places (all its versions)
 _VERSION, _PRODUCER, _EPOCH, _STATUS = slice(2), slice(2, 10), slice(10, 12), 16
 _FLEXIBLE = 1  #: the first version whose places are in the compact form
@@ -69,7 +69,7 @@ def end_hanging(bootstrap: str, now_ms: int) -> list[OpenTransaction]:
         if not still:
             return []
         producer_ids = {each.producer_id for each in still}
-        notes = _notes(bootstrap, partitions.get(_COORDINATOR_LOG, ()), producer_ids)
+        notes = notes_of(bootstrap, partitions.get(COORDINATOR_LOG, ()), producer_ids)
         # a coordinator that had not begun to read its log when it was asked said nothing; by now it has, or refuses
         ended = hanging_among(still, node.coordinated(producer_ids))
         for each in ended:
@@ -133,13 +133,13 @@ def _places(fields: Answer, *, flexible: bool) -> frozenset[tuple[str, int]]:
     return frozenset(found)
 
 
-def _notes(bootstrap: str, numbers: Iterable[int], producer_ids: set[int]) -> list[Note]:
+def notes_of(bootstrap: str, numbers: Iterable[int], producer_ids: set[int]) -> list[Note]:
     """All of these producers, in the order of the log, which is compacted, and small. Raises `LogUnavailable`."""
     found: list[Note] = []
     silent = 0
     reader = KafkaReader({"bootstrap.servers": bootstrap, "log_level": 2}, "")
     try:
-        ends = {place: reader.end(place) for place in (Place(_COORDINATOR_LOG, number) for number in numbers)}
+        ends = {place: reader.end(place) for place in (Place(COORDINATOR_LOG, number) for number in numbers)}
         for place in ends:
             reader.start(place, 0)
         while any(reader.position(place) < end for place, end in ends.items()):
@@ -147,7 +147,7 @@ def _notes(bootstrap: str, numbers: Iterable[int], producer_ids: set[int]) -> li
             records = reader.poll(_POLL_S, _BATCH)
             silent = silent + 1 if before == [reader.position(place) for place in ends] else 0
             if silent == _SILENT_POLLS:
-                raise LogUnavailable(f"nothing more came of {_COORDINATOR_LOG} for {_SILENT_POLLS * _POLL_S:.0f} s")
+                raise LogUnavailable(f"nothing more came of {COORDINATOR_LOG} for {_SILENT_POLLS * _POLL_S:.0f} s")
             for record in records:
                 note = noted(record.value, record.timestamp_ms)
                 if note is not None and note.producer_id in producer_ids:

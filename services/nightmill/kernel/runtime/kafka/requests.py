@@ -1,8 +1,9 @@
 """A few requests of Kafka's protocol that the client does not offer: who writes where, and which transactions are open.
 
-To one node, which must lead every partition and coordinate every transaction: the broker of a laptop. Fields and their
-order are those of Kafka's own message definitions (`common/message/*.json` in kafka-clients 4.4), all in the "flexible"
-form (https://kafka.apache.org/protocol, 2026-11-30) except metadata, whose oldest form is the smallest.
+To one node, which must lead the partitions and coordinate the transactions that it is asked about: the broker of a
+laptop does for all of them; in a cluster each broker is asked for its own (`lasting`). Fields and their order are those
+of Kafka's own message definitions (`common/message/*.json` in kafka-clients 4.4), all in the "flexible" form
+(https://kafka.apache.org/protocol, 2026-11-30) except metadata, whose oldest form is the smallest.
 """
 
 import socket
@@ -37,11 +38,20 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where its brokers are, as they tell it, and which of them leads each partition; -1: none does."""
+
+    brokers: Mapping[int, str]  #: `HOST:PORT`
+    leaders: Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatedTransaction:
     """What the coordinator knows of a producer's latest transaction: the partitions that it will still end."""
 
     transactional_id: str
     producer_epoch: int
+    began_at_ms: int  #: -1: it has none
     places: frozenset[tuple[str, int]]
 
 
@@ -65,10 +75,14 @@ class Node:
 
     def partitions(self) -> dict[str, list[int]]:
         """Every topic with its partitions, internal ones too."""
+        return {topic: list(numbers) for topic, numbers in self.cluster().leaders.items()}
+
+    def cluster(self) -> Cluster:
+        """The cluster that the broker is one of, with internal topics."""
         answer = self._ask(_METADATA, 1, struct.pack(">i", -1), flexible=False)
-        _each(answer, lambda: (answer.take("i"), answer.old_text(), answer.take("i"), answer.old_text()))
+        brokers = dict(_each(answer, lambda: _old_broker(answer)))
         answer.take("i")
-        return dict(_each(answer, lambda: _old_topic(answer)))
+        return Cluster(brokers=brokers, leaders=dict(_each(answer, lambda: _old_topic(answer))))
 
     def open_transactions(self, partitions: Mapping[str, Sequence[int]]) -> list[OpenTransaction]:
         """Of those partitions; one that has no leader just now has none."""
@@ -190,20 +204,26 @@ class Answer:
             shift += 7
 
 
-def _old_topic(answer: Answer) -> tuple[str, list[int]]:
+def _old_broker(answer: Answer) -> tuple[int, str]:
+    number, host, port = answer.take("i"), answer.old_text(), answer.take("i")
+    answer.old_text()
+    return number, f"{host}:{port}"
+
+
+def _old_topic(answer: Answer) -> tuple[str, dict[int, int]]:
     answer.take("h")
     name = answer.old_text()
     answer.take("b")
-    return name, _each(answer, lambda: _old_partition(answer))
+    return name, dict(_each(answer, lambda: _old_partition(answer)))
 
 
-def _old_partition(answer: Answer) -> int:
+def _old_partition(answer: Answer) -> tuple[int, int]:
+    """Its number and its leader."""
     answer.take("h")
-    number = answer.take("i")
-    answer.take("i")
+    number, leader = answer.take("i"), answer.take("i")
     for _ in ("replicas", "in sync"):
         _each(answer, lambda: answer.take("i"))
-    return number
+    return number, leader
 
 
 def _open(topic: str, partition: int, answer: Answer) -> OpenTransaction:
@@ -234,15 +254,16 @@ def _described(answer: Answer) -> tuple[int, CoordinatedTransaction]:
     _check(f"describe {name}", error)
     answer.text()
     answer.take("i")
-    answer.take("q")
-    producer_id, epoch = answer.take("q"), answer.take("h")
+    began_at_ms, producer_id, epoch = answer.take("q"), answer.take("q"), answer.take("h")
     places: set[tuple[str, int]] = set()
     for _ in range(answer.count()):
         topic = answer.text()
         places |= {(topic, answer.take("i")) for _ in range(answer.count())}
         answer.skip_tags()
     answer.skip_tags()
-    return producer_id, CoordinatedTransaction(transactional_id=name, producer_epoch=epoch, places=frozenset(places))
+    return producer_id, CoordinatedTransaction(
+        transactional_id=name, producer_epoch=epoch, began_at_ms=began_at_ms, places=frozenset(places)
+    )
 
 
 def _each(answer: Answer, read: Callable[[], _T]) -> list[_T]:
