@@ -58,8 +58,9 @@ def test_which_broker_is_asked(
         configured_broker(Home(root=tmp_path), "nowhere", {})
 
 
-@pytest.mark.parametrize("bootstrap", [f"127.0.0.1:{free_port()}", "nowhere"])
-def test_a_broker_that_is_away_is_a_note(bootstrap: str) -> None:
+@pytest.mark.parametrize("place", ["127.0.0.1:{}", "nowhere"])
+def test_a_broker_that_is_away_is_a_note(place: str) -> None:
+    bootstrap = place.format(free_port())
     (check,) = check_transactions(bootstrap, is_mended=False)
     assert (check.ok, check.fatal) == (False, False)
     assert check.detail.startswith(f"{bootstrap} can not be asked: ")
