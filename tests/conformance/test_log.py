@@ -201,6 +201,24 @@ def test_a_paused_place_brings_nothing_and_goes_on_where_it_was(bench: Bench) ->
     session.close()
 
 
+def test_a_pause_ends_with_the_assignment(bench: Bench) -> None:
+    """E1: who was waiting when its group changed hands starts anew, and does not stand still for ever."""
+    first = bench.session("0")
+    poll_until(first, lambda _, owned: owned == {0, 1})
+    for topic in INPUTS:
+        for number in (0, 1):
+            first.pause(Place(topic, number))
+    second = bench.session("1")
+    (kept,) = shared({"0": first, "1": second})["0"]
+    keys = [f"k{i}" for i in range(20)]
+    ours = {key.encode() for key in keys if partition_of(key.encode(), bench.log.partitions) == kept}
+    bench.fill("item-planned", *keys)
+    records, _ = poll_until(first, lambda found, _: len(found) >= len(ours))
+    assert {record.key for record in records} == ours
+    first.close()
+    second.close()
+
+
 def test_seek_brings_records_again(bench: Bench) -> None:
     """After an aborted transaction the inputs since the last commit come once more."""
     bench.fill("item-planned", *(f"k{i}" for i in range(6)))

@@ -111,7 +111,10 @@ class Session(Protocol):
         """
 
     def pause(self, place: Place) -> None:
-        """Bring no more records of `place`; its position stays where the last `seek` or poll left it."""
+        """Bring no more records of `place`; its position stays where the last `seek` or poll left it.
+
+        Ends with the assignment: whoever is given the place reads it, also who had paused it before.
+        """
 
     def resume(self, place: Place) -> None: ...
 

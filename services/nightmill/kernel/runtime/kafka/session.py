@@ -221,6 +221,7 @@ class KafkaSession:
             if place.offset < 0:
                 place.offset = self._first(place)
         consumer.assign(found)
+        consumer.resume(found)  # the client keeps a pause over a revocation: nobody would ever end it
         self._ahead.clear()
         self._gained = sorted({place.partition for place in partitions})
         self._starts = {Place(p.topic.removeprefix(self._prefix), p.partition): p.offset for p in found}
