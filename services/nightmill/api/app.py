@@ -6,9 +6,8 @@ from fastapi import Depends, FastAPI
 
 from nightmill.api import data_routes, job_routes, webhook_routes
 from nightmill.api.desk import Desk
-from nightmill.api.errors import register
+from nightmill.api.errors import refusals, register
 from nightmill.api.limits import BodyCap
-from nightmill.api.models import ErrorAnswer
 from nightmill.api.token import check_token
 
 
@@ -22,18 +21,18 @@ def create_app(desk: Desk, token: str) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses={each: {"model": ErrorAnswer, "description": "not done, and why"} for each in ("4XX", "5XX")},
+        responses=refusals("5XX"),
     )
     app.state.desk = desk
     app.state.token = token
     app.add_middleware(BodyCap, streamed=job_routes.INPUTS_PATH)
     register(app)
     guarded = [Depends(check_token)]
-    app.include_router(job_routes.router, dependencies=guarded)
-    app.include_router(data_routes.router, dependencies=guarded)
-    app.include_router(webhook_routes.router)
+    for routes in (job_routes, data_routes):
+        app.include_router(routes.router, dependencies=guarded, responses=refusals(401, 413))
+    app.include_router(webhook_routes.router, responses=refusals(413))
 
-    @app.get("/health")
+    @app.get("/health", responses=refusals(413))
     async def alive() -> dict[str, bool]:
         """The api's process is alive."""
         return {"ok": True}

@@ -1,23 +1,28 @@
 """Routes of what came of jobs: results, versions, explanations, SQL; and whether the api's surroundings answer."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from nightmill.api.board import version_list
 from nightmill.api.desk import At
-from nightmill.api.errors import ApiError, unknown_dataset
+from nightmill.api.errors import ApiError, refusals, unknown_dataset
 from nightmill.api.findings import Explanation, Health, PartHealth, SqlAnswer, VersionList
 from nightmill.api.requests import SqlRequest
 from nightmill.kernel.runtime.log import LogUnavailable
 
 router = APIRouter()
 
+_JSON_LINES = "application/x-ndjson"
+_LINES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "one row a line", "content": {_JSON_LINES: {"schema": {"type": "string"}}}}
+}
+
 Id = Annotated[str | None, Query(min_length=1, max_length=600)]
 
 
-@router.get("/v1/datasets/{dataset_id}/versions")
+@router.get("/v1/datasets/{dataset_id}/versions", responses=refusals(404, 422))
 def versions(dataset_id: str, desk: At) -> VersionList:
     """Versions of a dataset, newest first."""
     row = desk.mirror.board.datasets.get(dataset_id)
@@ -26,7 +31,7 @@ def versions(dataset_id: str, desk: At) -> VersionList:
     return version_list(row, desk.results_dir)
 
 
-@router.get("/v1/results", response_class=StreamingResponse)
+@router.get("/v1/results", response_class=StreamingResponse, responses=_LINES | refusals(404, 409, 410, 422))
 def results(
     desk: At, job: Id = None, dataset: Id = None, version: int | None = None, staged: bool = False
 ) -> StreamingResponse:
@@ -38,10 +43,10 @@ def results(
         lines = desk.results.of_job(board, job, staged=staged)
     else:
         lines = desk.results.of_dataset(board, dataset or "", version)
-    return StreamingResponse(lines, media_type="application/x-ndjson")
+    return StreamingResponse(lines, media_type=_JSON_LINES)
 
 
-@router.get("/v1/explain")
+@router.get("/v1/explain", responses=refusals(404, 409, 410, 422))
 def explain(desk: At, item: Id = None, source_id: Id = None, tenant: str = "") -> Explanation:
     """Prompt, answers, rule and calls of an item, by its key or its source id."""
     id_ = item or source_id
@@ -50,7 +55,7 @@ def explain(desk: At, item: Id = None, source_id: Id = None, tenant: str = "") -
     return desk.explainer.explain(desk.mirror.board, id_, tenant)
 
 
-@router.post("/v1/sql")
+@router.post("/v1/sql", responses=refusals(400, 403, 415, 422))
 def sql(request: SqlRequest, desk: At) -> SqlAnswer:
     """A read-only question to the ledger."""
     return desk.ledger.sql(request)

@@ -5,20 +5,23 @@ Foreign errors are mapped here, in one table; anything that is not in it is a de
 
 import logging
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
+from nightmill.api.models import ErrorAnswer
 from nightmill.kernel.runtime.log import LogUnavailable
 from nightmill.kernel.runtime.service import Unavailable
 from nightmill.kernel.store.blobs import BlobMissing
 
 log = logging.getLogger(__name__)
 
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _SHOWN = 80
 _VALUES = reprlib.Repr()  # a whole value may be long, and nested too deeply for repr
 _VALUES.maxstring = _VALUES.maxother = 2 * _SHOWN
@@ -36,6 +39,11 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.remedy = remedy
+
+
+def refusals(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
+    """For the OpenAPI document: what else a route answers. One that it does not name would be a defect."""
+    return {status: {"model": ErrorAnswer, "description": "not done, and why"} for status in statuses}
 
 
 def unknown_job(job_id: str) -> ApiError:
@@ -68,7 +76,8 @@ def register(app: FastAPI) -> None:
         if error.status_code == 400:  # only of a body that the parser gave up on
             return error_response(ApiError(*_NO_JSON))
         message = f"{request.method} {request.url.path}: {error.detail}"
-        return error_response(ApiError(error.status_code, "unknown_path", message, "GET /openapi.json lists them"))
+        unknown = ApiError(error.status_code, "unknown_path", message, "GET /openapi.json lists them")
+        return error_response(unknown, _allow(request) if error.status_code == 405 else error.headers)
 
     @app.exception_handler(LogUnavailable)
     async def _of_kafka(_: Request, error: LogUnavailable) -> JSONResponse:
@@ -91,10 +100,19 @@ def register(app: FastAPI) -> None:
         return error_response(ApiError(500, "internal", message, "nightmill logs api shows where"))
 
 
-def error_response(error: ApiError) -> JSONResponse:
+def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """`headers` are those that its status asks for, as `Allow` of a 405."""
     content = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-    return JSONResponse(content, status_code=error.status, headers=headers)
+    asked = {"WWW-Authenticate": "Bearer"} if error.status == 401 else headers
+    return JSONResponse(content, status_code=error.status, headers=asked)
+
+
+def _allow(request: Request) -> Mapping[str, str]:
+    """What a path takes; the framework names but the methods of the first of its routes."""
+    asked = [(method, {**request.scope, "method": method}) for method in _METHODS]
+    routes = request.app.routes
+    takes = [method for method, scope in asked if any(each.matches(scope)[0] is Match.FULL for each in routes)]
+    return {"Allow": ", ".join(takes)}
 
 
 def _invalid(problems: Sequence[Any]) -> ApiError:

@@ -1,7 +1,7 @@
 """Routes of jobs: inputs, submission, estimate, status, commands."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Literal
 from uuid import uuid4
 
@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from nightmill.api.board import job_status, job_statuses
 from nightmill.api.desk import At, Desk
-from nightmill.api.errors import ApiError, unknown_job
+from nightmill.api.errors import ApiError, refusals, unknown_job
 from nightmill.api.findings import CostAnswer, CostRow
 from nightmill.api.ledger import in_nano_usd
 from nightmill.api.mirror import KeyConflict
@@ -33,6 +33,13 @@ log = logging.getLogger(__name__)
 INPUTS_PATH = "/v1/inputs"
 router = APIRouter()
 
+_ANY_BYTES = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "minLength": 1}}},
+    }
+}
+
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Name = Annotated[str, Query(min_length=1, max_length=500)]
 
@@ -49,8 +56,8 @@ _INSTEAD = {
 }
 
 
-@router.post(INPUTS_PATH, status_code=201)
-@router.put(INPUTS_PATH, status_code=201, include_in_schema=False)
+@router.post(INPUTS_PATH, status_code=201, responses=refusals(422), openapi_extra=_ANY_BYTES)
+@router.put(INPUTS_PATH, status_code=201, responses=refusals(422), openapi_extra=_ANY_BYTES)
 async def upload(request: Request, desk: At, format: InputFormat, name: Name) -> Uploaded:
     """Store the body as it is; memory is bounded, its length is not."""
     stream = request.stream()
@@ -65,7 +72,7 @@ async def upload(request: Request, desk: At, format: InputFormat, name: Name) ->
     return Uploaded(blob=blob, bytes=size)
 
 
-@router.post("/v1/jobs", status_code=201)
+@router.post("/v1/jobs", status_code=201, responses=refusals(400, 409, 415, 422))
 def submit(request: JobRequest, desk: At, key: Key = None) -> Submitted:
     """Start a job. A repeat with the same Idempotency-Key and content starts nothing and returns the first one's id."""
     now_ms = desk.now_ms()
@@ -80,7 +87,7 @@ def submit(request: JobRequest, desk: At, key: Key = None) -> Submitted:
     return Submitted(job_id=stored.job_id)
 
 
-@router.post("/v1/estimate")
+@router.post("/v1/estimate", responses=refusals(400, 410, 415, 422))
 def estimate(request: JobRequest, desk: At) -> EstimateAnswer:
     """Tokens, cost and time of a job; starts and spends nothing."""
     now_ms = desk.now_ms()
@@ -88,7 +95,7 @@ def estimate(request: JobRequest, desk: At) -> EstimateAnswer:
     return desk.estimator.estimate(request, desk.blobs.put(request.pipeline.canonical()), now_ms)
 
 
-@router.get("/v1/jobs")
+@router.get("/v1/jobs", responses=refusals(422))
 def jobs(desk: At, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> JobList:
     """Jobs, newest first."""
     board = desk.mirror.board
@@ -96,13 +103,13 @@ def jobs(desk: At, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> JobList:
     return JobList(jobs=[_with_waiting(desk, each) for each in listed], total=len(board.job_ids()))
 
 
-@router.get("/v1/jobs/{job_id}")
+@router.get("/v1/jobs/{job_id}", responses=refusals(404, 422))
 def status(job_id: str, desk: At) -> JobStatus:
     """Where a job stands, from views alone."""
     return _status(desk, job_id)
 
 
-@router.get("/v1/jobs/{job_id}/cost")
+@router.get("/v1/jobs/{job_id}/cost", responses=refusals(404, 422))
 def cost(job_id: str, desk: At, by: Literal["stage", "model", "cause"] = "stage") -> CostAnswer:
     """What a job's calls cost, from the ledger."""
     _status(desk, job_id)
@@ -117,15 +124,32 @@ def cost(job_id: str, desk: At, by: Literal["stage", "model", "cause"] = "stage"
     )
 
 
-@router.post("/v1/jobs/{job_id}/{command}", status_code=202)
-def command(
-    job_id: str, command: Command, desk: At, request: CommandRequest | None = None, key: Key = None
-) -> Commanded:
-    """Ask the publisher to cancel, resume or approve a job. A repeat with the same Idempotency-Key acts once."""
+def _asking(command: Command) -> Callable[..., Commanded]:
+    """The route of a command."""
+
+    def ask(job_id: str, desk: At, request: CommandRequest | None = None, key: Key = None) -> Commanded:
+        return _command(command, job_id, desk, request or CommandRequest(), key)
+
+    ask.__doc__ = f"Ask the publisher to {command} a job. A repeat with the same Idempotency-Key acts once."
+    return ask
+
+
+# a path each: another word in their place is an unknown path, and what else such a path is asked for is not allowed
+for _each in Command:
+    router.add_api_route(
+        f"/v1/jobs/{{job_id}}/{_each}",
+        _asking(_each),
+        methods=["POST"],
+        name=_each.value,
+        status_code=202,
+        responses=refusals(400, 404, 409, 415, 422),
+    )
+
+
+def _command(command: Command, job_id: str, desk: Desk, asked: CommandRequest, key: str | None) -> Commanded:
     known = _status(desk, job_id)
     if known.state in _VAIN[command]:
         raise ApiError(409, "wrong_state", f"job {job_id} is {known.state.value}", _INSTEAD[command])
-    asked = request or CommandRequest()
     command_id = uuid4().hex if key is None else fields_digest(job_id, command, key).hex()[:32]
     order = JobCommanded(
         command_id=command_id,

@@ -6,6 +6,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Request
 
 from nightmill.api.desk import At
+from nightmill.api.errors import refusals
 from nightmill.api.models import Noticed
 from nightmill.api.webhooks import Stamp
 
@@ -13,8 +14,17 @@ log = logging.getLogger(__name__)
 
 router = APIRouter()
 
+#: read by hand: the signature is about the bytes of the body
+_SIGNED = {
+    "parameters": [
+        {"in": "header", "name": name, "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
+    ],
+    "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
+}
 
-@router.post("/v1/webhooks/{pool}")
+
+@router.post("/v1/webhooks/{pool}", responses=refusals(400, 404, 422), openapi_extra=_SIGNED)
 async def notice(pool: str, request: Request, desk: At) -> Noticed:
     """Take a signed notice about one of the pool's batches. A repeat changes nothing, and is no error to its sender."""
     headers = request.headers

@@ -83,7 +83,8 @@ class TestAccess:
         paths = http.get("/openapi.json").json()["paths"]
         assert set(paths) == {
             "/health", "/v1/inputs", "/v1/jobs", "/v1/estimate", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/cost",
-            "/v1/jobs/{job_id}/{command}", "/v1/datasets/{dataset_id}/versions", "/v1/results", "/v1/explain",
+            "/v1/jobs/{job_id}/cancel", "/v1/jobs/{job_id}/resume", "/v1/jobs/{job_id}/approve",
+            "/v1/datasets/{dataset_id}/versions", "/v1/results", "/v1/explain",
             "/v1/sql", "/v1/health", "/v1/webhooks/{pool}",
         }  # fmt: skip
 
@@ -328,7 +329,22 @@ class TestStatusAndCommands:
 
     def test_an_unknown_command(self, http: httpx.Client, api: ServedApi) -> None:
         api.put(publication())
-        assert http.post(f"/v1/jobs/{JOB}/explode").status_code == 422
+        answer = http.post(f"/v1/jobs/{JOB}/explode")
+        assert (answer.status_code, error(answer)["code"]) == (404, "unknown_path")
+
+    @pytest.mark.parametrize(
+        ("method", "path", "allowed"),
+        [
+            ("POST", f"/v1/jobs/{JOB}/cost", "GET"),
+            ("OPTIONS", "/v1/jobs", "GET, POST"),
+            ("TRACE", "/v1/inputs", "POST, PUT"),
+        ],
+    )
+    def test_a_method_that_is_not_taken_is_told_which_are(
+        self, http: httpx.Client, method: str, path: str, allowed: str
+    ) -> None:
+        answer = http.request(method, path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 class TestDatasetsAndResults:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from nightmill.kernel.domain.ids import NAME, digest
 from nightmill.kernel.domain.lifecycle import Lane
 
-_DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)$")
+_DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|d)$")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -39,14 +39,18 @@ def duration_s(text: Any) -> Any:
         match = _DURATION.match(text.strip())
         if match is None:
             raise ValueError(f"{text!r} is no duration; write 90s, 15m, 6h or 2d")
-        return float(match["number"]) * _UNIT_S[match["unit"]]
+        return float(match[1]) * _UNIT_S[match[2]]
     if isinstance(text, bool):
         raise ValueError(f"{text!r} is no duration; write 90s, 15m, 6h or 2d")
     return text
 
 
+_Seconds = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
 #: seconds; at most some thirty years, so that a time they lead to is still a time
-Duration = Annotated[float, BeforeValidator(duration_s), Field(gt=0, le=10**9, allow_inf_nan=False)]
+Duration = Annotated[
+    _Seconds,
+    BeforeValidator(duration_s, json_schema_input_type=_Seconds | Annotated[str, Field(pattern=_DURATION.pattern)]),
+]
 
 #: a provider has a day for a batch
 PROVIDERS_DAY_S = 86_400.0
@@ -155,7 +159,7 @@ class Publish(Frozen):
 class BulkOver(Frozen):
     """Bulk while more than so long is left until the deadline, else realtime; also where there is no deadline."""
 
-    bulk: Annotated[float, BeforeValidator(_over), Field(gt=0, le=10**9, allow_inf_nan=False)]  #: seconds
+    bulk: Annotated[_Seconds, BeforeValidator(_over, json_schema_input_type=_Seconds | str)]
 
 
 def _lane(text: Any) -> Any:
