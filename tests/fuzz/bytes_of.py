@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 #: a longer search by hand: `NIGHTMILL_FUZZ=50 pytest tests/fuzz` looks at fifty times as many, at random
-_FACTOR = int(os.environ.get("NIGHTMILL_FUZZ", "1"))
+LONGER = int(os.environ.get("NIGHTMILL_FUZZ", "1"))
 
 #: numbers at which something ends: a byte, 32 and 64 bits, a float's whole numbers, Python's own digits
 NUMBERS = st.sampled_from(
@@ -29,8 +29,8 @@ CLEAN_TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 def searched(examples: int) -> settings:
     """The same `examples` each time, without a clock; as many times more as asked for, then at random."""
     return settings(
-        max_examples=examples * _FACTOR,
-        derandomize=_FACTOR == 1,
+        max_examples=examples * LONGER,
+        derandomize=LONGER == 1,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

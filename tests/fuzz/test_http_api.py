@@ -1,7 +1,7 @@
-"""The HTTP api against every request that its OpenAPI document allows, and many that it does not.
+"""The HTTP api against requests that its OpenAPI document knows nothing of: what else they hold, and how they come.
 
 Whatever comes: no 5xx that says a defect, successes have the documented shape, refusals the documented error with
-place, value and remedy, and the api still answers afterwards.
+place, value and remedy, and the api still answers afterwards. What the document itself says is `test_openapi.py`'s.
 """
 
 import json
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuzz.bytes_of import NUMBERS, TEXTS, VALUES, mutated, searched
+from fuzz.bytes_of import mutated, searched
 from kit.api_server import ServedApi
 from kit.messages import JOB
 from nightmill.api.limits import MAX_BODY_BYTES
@@ -26,8 +26,8 @@ from unit.api.rows import dataset, plan, publication, submitted
 
 ROWS = b'{"id": "a", "text": "one"}\n{"id": "b", "text": "two"}\n'
 #: the ledger is away in this suite
-AWAY = {"/v1/sql", "/v1/explain", "/v1/jobs/{job_id}/cost"}
-KNOWN = {"job_id": JOB, "job": JOB, "dataset_id": "acme.tickets", "dataset": "acme.tickets", "command": "cancel"}
+AWAY = {"/v1/sql"}
+CANCEL = f"/v1/jobs/{JOB}/cancel"
 TRAVERSALS = ["..", "../../etc/passwd", "%2e%2e%2f%2e%2e%2ftoken", "..\\..\\token", "/etc/passwd", "a/../b", "\0", "~"]
 
 
@@ -37,11 +37,6 @@ class Front:
     def __init__(self, api: ServedApi, http: httpx.Client) -> None:
         self.api, self.http = api, http
         self.document = http.get("/openapi.json").json()
-        self.operations = [
-            (method, path, operation)
-            for path, methods in sorted(self.document["paths"].items())
-            for method, operation in sorted(methods.items())
-        ]
         uploaded = http.post("/v1/inputs", params={"format": "jsonl", "name": "rows.jsonl"}, content=ROWS).json()
         self.job: dict[str, Any] = {
             "pipeline": {
@@ -67,22 +62,20 @@ class Front:
         self.bodies: dict[str, Any] = {
             "/v1/jobs": self.job,
             "/v1/estimate": self.job,
-            "/v1/jobs/{job_id}/{command}": {"reason": "enough", "actor": "me"},
+            CANCEL: {"reason": "enough", "actor": "me"},
             "/v1/sql": {"sql": "SELECT 1", "max_rows": 5, "max_seconds": 5},
         }
 
     def conforms(self, schema: dict[str, Any], value: Any) -> None:
         jsonschema_rs.validate({**schema, "components": self.document["components"]}, value)
 
-    def check(self, path: str, operation: dict[str, Any], answer: httpx.Response) -> None:
+    def check(self, path: str, answer: httpx.Response) -> None:
         """The answer is a documented success or a documented refusal that says what to do."""
-        documented = operation["responses"].get(str(answer.status_code))
-        if documented is not None:
-            for schema in (each.get("schema") for each in documented.get("content", {}).values()):
-                if schema is not None:
-                    self.conforms(schema, answer.json())
-            return
-        self.refused(answer, away=path in AWAY)
+        responses = self.document["paths"][path.replace(JOB, "{job_id}")]["post"]["responses"]
+        documented = responses[str(answer.status_code) if answer.status_code < 500 else "5XX"]
+        self.conforms(documented["content"]["application/json"]["schema"], answer.json())
+        if not answer.is_success:
+            self.refused(answer, away=path in AWAY)
 
     def part(self, name: str) -> dict[str, Any]:
         part: dict[str, Any] = self.job[name]
@@ -105,81 +98,13 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
             yield Front(api, http)
 
 
-def of_schema(front: Front, schema: dict[str, Any], depth: int = 0) -> st.SearchStrategy[Any]:
-    """Values that a schema of the document allows, mostly."""
-    if "$ref" in schema:
-        return of_schema(front, front.document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], depth)
-    if "anyOf" in schema:
-        return st.one_of([of_schema(front, each, depth) for each in schema["anyOf"]])
-    if "enum" in schema or "const" in schema:
-        return st.sampled_from(schema.get("enum") or [schema["const"]])
-    return of_type(front, schema, depth)
-
-
-def of_type(front: Front, schema: dict[str, Any], depth: int) -> st.SearchStrategy[Any]:
-    match schema.get("type"):
-        case "string" if "pattern" in schema:
-            return st.from_regex(schema["pattern"]) | TEXTS
-        case "string":
-            return st.text(min_size=schema.get("minLength", 0), max_size=min(schema.get("maxLength", 30), 600)) | TEXTS
-        case "integer" | "number":
-            return st.integers(schema.get("minimum"), schema.get("maximum")) | NUMBERS | st.floats()
-        case "boolean":
-            return st.booleans()
-        case "null":
-            return st.none()
-        case "array":
-            return st.lists(of_schema(front, schema.get("items", {}), depth + 1), max_size=3)
-        case "object" if "properties" in schema and depth < 6:
-            fields = {name: of_schema(front, each, depth + 1) for name, each in schema["properties"].items()}
-            needed = {name: fields.pop(name) for name in schema.get("required", ()) if name in fields}
-            return st.fixed_dictionaries(needed, optional=fields)
-    return VALUES
-
-
-def asked(value: Any) -> str:
-    """A value as a query or path has it."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def send(front: Front, data: st.DataObject, body_of: Any) -> None:
-    method, path, operation = data.draw(st.sampled_from(front.operations))
-    where, query, headers = path, {}, {}
-    for parameter in operation.get("parameters", ()):
-        name = parameter["name"]
-        allowed = of_schema(front, parameter["schema"]) | TEXTS | st.sampled_from(TRAVERSALS)
-        value = data.draw(st.just(KNOWN[name]) | allowed if name in KNOWN else allowed)
-        match parameter["in"]:
-            case "path":
-                where = where.replace(f"{{{name}}}", quote(asked(value).encode("utf-8", "replace"), safe=""))
-            case "query" if value is not None or data.draw(st.booleans()):
-                query[name] = asked(value).encode("utf-8", "replace")
-            case "header" if value is not None:
-                headers[name] = (
-                    asked(value).encode("utf-8", "replace").translate(None, bytes([*range(32), 127])).strip()[:300]
-                    or b"k"
-                )
-    content = None
-    if "requestBody" in operation:
-        headers["content-type"] = b"application/json"
-        content = data.draw(body_of(path, operation["requestBody"]["content"]["application/json"]["schema"]))
-    elif method == "post":
-        content = data.draw(st.binary(max_size=50))
-    front.check(path, operation, front.http.request(method, where, params=query, headers=headers, content=content))
-
-
-@given(data=st.data())
-@searched(100)
-def test_whatever_the_document_allows_is_answered_as_documented(front: Front, data: st.DataObject) -> None:
-    """Bodies, paths, queries and headers drawn from the OpenAPI document, with what lies just beyond it."""
-    send(front, data, lambda _path, schema: of_schema(front, schema).map(encoded))
-
-
 @given(data=st.data())
 @searched(150)
 def test_a_good_request_with_a_few_parts_changed_is_answered_as_documented(front: Front, data: st.DataObject) -> None:
     """Bodies that get past the first checks, and then hold something that nobody thought of."""
-    send(front, data, lambda path, _schema: mutated(front.bodies[path]).map(encoded) | st.binary(max_size=30))
+    path = data.draw(st.sampled_from(sorted(front.bodies)))
+    content = data.draw(mutated(front.bodies[path]).map(encoded) | st.binary(max_size=30))
+    front.check(path, front.http.post(path, content=content, headers={"content-type": "application/json"}))
 
 
 PLACES: list[tuple[dict[str, Any], str]] = [
@@ -247,12 +172,12 @@ def nested(levels: int) -> bytes:
         (b"{}", {"accept": "application/xml", "range": "bytes=0-1", "expect": "nothing"}),
     ],
 )
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/sql", f"/v1/jobs/{JOB}/cancel"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/sql", CANCEL])
 def test_bodies_and_headers_that_are_none(front: Front, path: str, content: bytes, headers: dict[str, str]) -> None:
     given_ = {"content-type": "application/json", **headers}
     raw = [(name.encode(), value.encode("latin-1")) for name, value in given_.items()]
     answer = front.http.post(path, content=content, headers=raw)
-    if path.endswith("cancel") and answer.status_code == 202:
+    if path == CANCEL and answer.status_code == 202:
         return  # a command needs no body
     front.refused(answer, away=path in AWAY)
 
