@@ -4,11 +4,13 @@ Exit codes: 0 done · 2 bad input or settings, nothing started · 3 held, a pers
 5 the system is not running or lost · 130 interrupted. Verbs import what they need when they run: starting is quick.
 """
 
+import logging
 import os
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -52,7 +54,16 @@ for _room in (laptop, jobs, data, pools):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and end the process with its exit code."""
-    sys.exit(run(arguments))
+    code = run(arguments)
+    if code == 0:
+        sys.exit(0)
+    # What a failure left open is taken apart when the interpreter ends. An embedded ClickHouse that was left open waits
+    # there for ever, more often than not (chDB 26.9): a ledger that says it stops would never be started again.
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -375,3 +375,14 @@ class TestProcesses:
             assert f"\n  {later} " not in done.stdout
         command = [sys.executable, "-m", "nightmill.cli.main", "--version"]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def test_a_failure_ends_the_process_whatever_would_not_be_taken_apart(self) -> None:
+        """M4: what is started again must have ended. An engine that a failure left open stood there for ever."""
+        program = (
+            "import atexit, threading, nightmill.cli.main as cli;"
+            "atexit.register(threading.Event().wait);"
+            "cli.main(['service', 'nobody'])"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "no service 'nobody'" in done.stderr
