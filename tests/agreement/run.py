@@ -18,6 +18,7 @@ from agreement.world import IMPATIENT, KINDS, LONG, STOPPING, Kind
 from kit import clickhouse
 from kit.bill import COLUMNS, Agreement, Booked, Charge, booked, charges_of, compare
 from kit.line import Line
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.api.ledger import Ledger, in_nano_usd
 from nightmill.api.requests import SqlRequest
@@ -33,7 +34,6 @@ _HOSTED = {"dialect": "openai"}
 _FEW = 6
 #: a job of which nothing was answered is held; its costs are as final as any
 _STOPPED = ENDED_BATCH | {BatchState.HELD}
-_PATIENCE_S = 90.0
 _STEPS = 20
 
 Say = Callable[[str], None]
@@ -185,7 +185,7 @@ class Site:
 
     def _until(self, done: Callable[[], bool]) -> None:
         """Step until so. Some of these questions are dear."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not done():
             for _ in range(_STEPS):
                 self.line.step()

@@ -10,14 +10,13 @@ from chaos.oracle import Attempt, Call, Evidence, Findings, Item, judge
 from chaos.plan import GATEWAY, Moment, Plan
 from chaos.watch import Watch, now_ms
 from chaos.workload import documents, pipeline, scenario
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.api.models import JobStatus
 from nightmill.client import Client, Job, NightmillError
 from nightmill.client.progress import STOPPED
 
 _POLL_S = 0.05
-_LEDGER_PATIENCE_S = 120.0
-_READY_PATIENCE_S = 60.0
 _MOST_ROWS = 100_000
 
 _Found = TypeVar("_Found")
@@ -29,7 +28,7 @@ class Limits:
 
     items: int
     pause_s: float = 30.0
-    patience_s: float = 240.0
+    patience_s: float = PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,7 @@ def await_end(job: Job, limits: Limits) -> JobStatus:
 
 def await_ready(watch: Watch, fault_at_ms: int) -> int | None:
     """From the fault until all processes are ready; None when none was missing. Raises `Stuck`."""
-    since_ms = until(watch.ready_since_ms, lambda found: found is not None, _READY_PATIENCE_S)
+    since_ms = until(watch.ready_since_ms, lambda found: found is not None, PATIENCE_S)
     return since_ms - fault_at_ms if since_ms else None
 
 
@@ -120,7 +119,7 @@ def _collect(
     """The books, once the ledger has caught up with the provider; what it still lacks then is for the judge to see."""
     calls = [_call(row) for row in simulator.attempts(refused=True)]
     called = {call.attempt_id for call in calls}
-    deadline = time.monotonic() + _LEDGER_PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         attempts, items = _attempts(client, job.job_id), items_of(client, job.job_id)
         caught_up = len(items) >= len(ids) and called <= {attempt.attempt_id for attempt in attempts}

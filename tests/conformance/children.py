@@ -10,9 +10,9 @@ from pathlib import Path
 
 from conformance.member import Journal
 from conformance.recorder import Stage
+from kit.patience import PATIENCE_S
 from nightmill.kernel.runtime.kafka import KafkaLog
 
-PATIENCE_S = 120.0
 _PAUSE_S = 0.05
 _TESTS = Path(__file__).parents[1]
 

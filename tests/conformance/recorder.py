@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kit.messages import item_planned, item_state_row
+from kit.patience import PATIENCE_S
 from nightmill.kernel.domain.lifecycle import Lane
 from nightmill.kernel.runtime.log import Log, Outgoing, Place, Record
 from nightmill.kernel.runtime.loop import Loop
@@ -156,7 +157,7 @@ class Stage:
         return found
 
 
-def run_until(loop: Loop, done: Callable[[], bool], patience_s: float = 40.0) -> None:
+def run_until(loop: Loop, done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + patience_s
     while not done():
         loop.step(next(NOW), 0.05)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from kit.broker import bootstrap, namespace
+from kit.patience import PATIENCE_S
 from nightmill.kernel.runtime.kafka import KafkaLog
 from nightmill.kernel.runtime.kafka.admin import create_topics, delete_topics
 from nightmill.kernel.runtime.log import Aborted, Fenced, Log, Outgoing, Place, Reader, Record, Session, partition_of
@@ -15,7 +16,6 @@ from nightmill.kernel.runtime.memory import MemoryBroker
 INPUTS = ["item-planned", "attempt-judged"]
 OUTPUT = "shard-dispatched"
 TABLE = "dispatcher-item-state"
-PATIENCE_S = 40.0
 
 
 @dataclass

@@ -7,12 +7,13 @@ import pytest
 from chaos.installation import Installation
 from chaos.plan import SHORT_CYCLE, Plan, plans
 from chaos.run import Limits, carry_out
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 
 SEED = 1
 SLOTS = 40
 #: a pause is longer than a session of 6 s
-LIMITS = Limits(items=400, pause_s=8.0, patience_s=180.0)
+LIMITS = Limits(items=400, pause_s=8.0, patience_s=PATIENCE_S)
 PLANS = tuple(plans(len(SHORT_CYCLE), SEED, SHORT_CYCLE))
 
 

@@ -10,6 +10,7 @@ from chaos.bulk.run import carry_out
 from chaos.bulk.workload import configure, sound
 from chaos.installation import Installation
 from chaos.run import Limits
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 
 ITEMS = 1_000
@@ -45,7 +46,7 @@ def site(provider: Simulator, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def test_a_killed_gateway_loses_no_item_and_pays_no_batch_twice(site: Installation, provider: Simulator) -> None:
     """E1, E6, M4, O1."""
-    limits = Limits(items=ITEMS, patience_s=200.0)
+    limits = Limits(items=ITEMS, patience_s=PATIENCE_S)
     result = carry_out(BulkPlan(number=1, moments=MOMENTS), site, provider, limits, scenario=apart)
     assert result.findings.broken == [], result
     assert len(result.findings.kills) == len(MOMENTS)

@@ -16,9 +16,10 @@ import pytest
 
 from kit.broker import bootstrap
 from kit.laptop import Laptop
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.kernel.runtime.kafka import KafkaLog
-from nightmill.kernel.runtime.log import Outgoing, Place
+from nightmill.kernel.runtime.log import Outgoing, Place, Record
 
 SERVICES = ("planner", "dispatcher", "provider_gateway", "validator", "publisher", "rate_governor", "ledger", "api")
 SLOTS = 20
@@ -76,7 +77,7 @@ def test_a_job_is_published_costed_and_explained(laptop: Laptop, simulator: Simu
     bill = simulator.ledger()["billed"]
     assert bill["calls"] == 60
     job = laptop.json("status")["jobs"][0]["job_id"]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     query = f"SELECT count() AS n, sum(input_tokens) AS i, sum(output_tokens) AS o FROM attempts WHERE job_id = '{job}'"
     while (found := laptop.json("sql", query)["rows"][0])[0] != 60:
         assert time.monotonic() < deadline, found
@@ -135,10 +136,12 @@ def test_a_service_killed_in_the_middle_loses_nothing(laptop: Laptop, simulator:
 
 def test_cancel_in_the_middle_and_resume(laptop: Laptop, simulator: Simulator) -> None:
     """E11: nothing of the cancelled generation shows; the resumed one pays for no item again."""
-    simulator.set_scenario({"latency": {"fixed_ms": 100}})
+    # half a minute of work: each look at it and the command take their time
+    simulator.set_scenario({"latency": {"fixed_ms": 2_000}})
     job = laptop.submit(laptop.pipeline("cancelled"), laptop.documents(300))
-    laptop.wait(job, lambda status: settled(status) >= 40)
+    laptop.wait(job, lambda status: settled(status) >= 1)
     assert laptop.cli("cancel", job).returncode == 0
+    simulator.set_scenario({"latency": {"fixed_ms": 20}})
     assert laptop.wait(job, is_over)["state"] == "cancelled"
     assert laptop.cli("results", "cancelled").stdout.strip() == ""
     assert laptop.cli("resume", job).returncode == 0
@@ -181,9 +184,12 @@ def test_a_poisoned_record_is_quarantined_and_the_line_goes_on(laptop: Laptop) -
     job = laptop.submit(laptop.pipeline("poisoned"), laptop.documents(30))
     assert laptop.wait(job, is_over)["state"] == "published"
     reader = KafkaLog(bootstrap(), laptop.namespace, 2).reader()
-    for partition in (0, 1):
-        reader.start(Place("item-planned-dlq", partition), 0)
-    letters = [record for _ in range(20) for record in reader.poll(0.1, 10)]
+    ends = {place: reader.end(place) for place in (Place("item-planned-dlq", partition) for partition in (0, 1))}
+    for place in ends:
+        reader.start(place, 0)
+    letters: list[Record] = []
+    while any(reader.position(place) < end for place, end in ends.items()):
+        letters += reader.poll(0.1, 10)
     reader.close()
     assert [letter.value for letter in letters] == [POISON, POISON]
 

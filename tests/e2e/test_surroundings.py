@@ -95,7 +95,7 @@ def test_a_minute_without_provider_and_clickhouse_is_named_and_waited_out(
         said = laptop.cli("status", job).stdout
         assert "waiting   provider_gateway: pool sim is paused: no connection to the provider" in said
         assert "tried again" in said
-        laptop.wait(job, both_away, patience_s=150.0)
+        laptop.wait(job, both_away)
     finally:
         door.open()
     laptop.wait(job, is_published)

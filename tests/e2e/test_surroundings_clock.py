@@ -12,6 +12,7 @@ import pytest
 
 from kit import line as kit_line
 from kit.line import SERVICES, Line
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
@@ -21,7 +22,6 @@ from nightmill.publisher.results import read_rows
 SLOTS = 8
 ITEMS = 120
 STEP_MS = 30_000
-PATIENCE_S = 90.0
 SCHEMA = {"type": "object", "properties": {"label": {"enum": ["a", "b", "c"]}}, "required": ["label"]}
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from kit.disk import FULL, Disk, small_disk
 from kit.laptop import Laptop
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.kernel.runtime.kafka.admin import create_topics
 from nightmill.local.processes import is_alive
@@ -29,7 +30,6 @@ _MEBIBYTES = 160
 _HOME_MEBIBYTES = 4_096
 #: for the supervisor's state while its disk is full
 _TO_TELL = 1 << 20
-_PATIENCE_S = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def refused_to_start(laptop: Laptop, name: str) -> str | None:
     return said if said.startswith("could not be started") else None
 
 
-def until(laptop: Laptop, ask: Callable[[], _T | None], patience_s: float = _PATIENCE_S) -> _T:
+def until(laptop: Laptop, ask: Callable[[], _T | None], patience_s: float = PATIENCE_S) -> _T:
     """Ask until there is an answer."""
     deadline = time.monotonic() + patience_s
     while (answer := ask()) is None:
@@ -176,7 +176,7 @@ def expect_named(laptop: Laptop, folder: Path) -> None:
 def expect_recorded(laptop: Laptop, job: str, count: int) -> None:
     """The ledger has each call, once."""
     question = f"SELECT count() AS n, uniqExact(attempt_id) AS ids FROM attempts WHERE job_id = '{job}'"
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         asked = laptop.cli("sql", question, "--json")
         if f"[[{count},{count}]]" in "".join(asked.stdout.replace('"', "").split()):
@@ -233,7 +233,7 @@ def test_a_home_whose_one_disk_is_full_comes_back_whole(
                 disk.free(limited)
             until(laptop, lambda: process(laptop, "broker")["ready"] or None)
             assert create_topics(laptop.json("ps")["kafka"], laptop.namespace, partitions=2) == 0, "topics are gone"
-            status = laptop.wait(job, is_published, patience_s=150.0)
+            status = laptop.wait(job, is_published)
             assert status["counts"]["accepted"] == ITEMS
             rows = laptop.results("everything")
             assert Counter(row["_source_id"] for row in rows) == Counter(f"d{i}" for i in range(ITEMS))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kit.line import Line
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
@@ -64,7 +65,7 @@ def documents(count: int) -> list[dict[str, Any]]:
     return [{"id": f"d{i}", "text": f"document number {i} end"} for i in range(count)]
 
 
-def finish(line: Line, job: str, patience_s: float = 30.0) -> JobCompleted:
+def finish(line: Line, job: str, patience_s: float = PATIENCE_S) -> JobCompleted:
     line.run_until(lambda: bool(line.completions(job)), patience_s)
     return line.completions(job)[-1]
 

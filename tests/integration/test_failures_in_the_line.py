@@ -147,8 +147,9 @@ def test_who_is_asked_to_slow_down_goes_on_with_half(line: Line, simulator: Simu
     give(simulator, {"kind": "slow_down", "first": 1, "retry_after_s": 0}, latency={"fixed_ms": 120})
     notice = finish(line, line.submit(pipeline("openai"), documents(40)))
     assert (notice.state, notice.totals.retries) == (BatchState.PUBLISHED, 0)
-    refused, *rest = simulator.attempts(refused=True)
-    later = [row for row in rest if row["started_at_ms"] > refused["ended_at_ms"] + 500]
+    _, *rest = simulator.attempts(refused=True)
+    # seven may have left before the refusal came back, and as many while it was on its way through the line
+    later = sorted(rest, key=lambda row: row["started_at_ms"])[14:]
     together = [sum(a["started_at_ms"] <= b["started_at_ms"] < a["ended_at_ms"] for a in later) for b in later]
     assert len(later) >= 8
     assert max(together) <= 4

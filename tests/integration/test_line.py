@@ -138,10 +138,11 @@ def test_a_killed_service_goes_on_where_it_was(line: Line, simulator: Simulator,
 def test_cancel_fences_and_resume_pays_nothing_again(line: Line, simulator: Simulator) -> None:
     """E10, E11, O1: nothing of a cancelled generation is published; a new one keeps what was paid for, and the job's
     spend is the provider's bill, calls that were under way at the cancel included."""
-    simulator.set_scenario({"latency": {"fixed_ms": 40}})
+    simulator.set_scenario({"latency": {"fixed_ms": 500}})
     job = line.submit(pipeline(), documents(200))
-    line.run_until(lambda: settled(line, job) >= 40)
+    line.run_until(lambda: settled(line, job) >= 1)
     line.command(job, Command.CANCEL)
+    simulator.set_scenario({"latency": {"fixed_ms": 40}})
     cancelled = finish(line, job)
     assert cancelled.state is BatchState.CANCELLED
     control = line.control(job)

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from kit.broker import bootstrap, namespace
+from kit.patience import PATIENCE_S
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.kafka.admin import delete_topics
 
@@ -89,7 +90,7 @@ class Laptop:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "NIGHTMILL_HOME": str(self.home), "NIGHTMILL_NAMESPACE": self.namespace}
 
-    def cli(self, *arguments: str | Path, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
+    def cli(self, *arguments: str | Path, timeout_s: float = PATIENCE_S) -> "subprocess.CompletedProcess[str]":
         """Run one command to its end."""
         return subprocess.run(
             [sys.executable, "-m", "nightmill.cli.main", *map(str, arguments)],
@@ -121,7 +122,7 @@ class Laptop:
         return job_id
 
     def wait(
-        self, job_id: str, done: Callable[[Mapping[str, Any]], bool], patience_s: float = 90.0
+        self, job_id: str, done: Callable[[Mapping[str, Any]], bool], patience_s: float = PATIENCE_S
     ) -> Mapping[str, Any]:
         """Poll the status until `done` holds; the last status. An api that is being restarted is asked again."""
         deadline = time.monotonic() + patience_s

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from kit.patience import PATIENCE_S
 from nightmill.dispatcher.service import Dispatcher
 from nightmill.kernel.domain import ids
 from nightmill.kernel.domain.lifecycle import Command, InputFormat
@@ -205,7 +206,7 @@ class Line:
         for loop in self.loops.values():
             loop.step(now_ms())
 
-    def run_until(self, done: Callable[[], bool], patience_s: float = 30.0) -> None:
+    def run_until(self, done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + patience_s
         while not done():
             self.step()

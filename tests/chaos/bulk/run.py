@@ -14,11 +14,11 @@ from chaos.plan import GATEWAY, Fault, Kind
 from chaos.run import Limits, await_end, await_ready, await_settled, items_of, until
 from chaos.watch import Watch, now_ms
 from kit.bill import Booked, booked_of, charges_of, compare
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.client import Client, Job, NightmillError
 from nightmill.local.status import running_state
 
-_LEDGER_PATIENCE_S = 120.0
 _KILL = Fault(kind=Kind.KILL, victims=(GATEWAY,))
 
 
@@ -101,7 +101,7 @@ def _collect(
     state = running_state(site.home)
     assert state is not None, "nothing runs"
     charges = charges_of(simulator.attempts(refused=True))
-    deadline = time.monotonic() + _LEDGER_PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         booked, items = _booked(client, job), items_of(client, job.job_id)
         caught_up = len(items) >= documents and compare(charges, booked).agrees

@@ -10,8 +10,9 @@ from typing import Any
 import anthropic
 import openai
 
+from kit.patience import PATIENCE_S
+
 ENDED = ("completed", "failed", "expired", "cancelled")
-PATIENCE_S = 60.0
 
 
 def line(custom_id: str, text: str = "Which licence?", **changes: Any) -> dict[str, Any]:

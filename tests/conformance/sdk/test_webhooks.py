@@ -13,11 +13,11 @@ import pytest
 
 from conformance.sdk.conftest import STRICT
 from conformance.sdk.lines import end_of, jsonl, line, start
+from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 
 DATA = jsonl([line("a")])
 SECRET = "whsec_" + "QUJD" * 8
-PATIENCE_S = 30.0
 
 
 class Receiver:
