@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from nightmill.provider_simulator.asks import Ask, estimate_tokens
 from nightmill.provider_simulator.draw import Draw
 from nightmill.provider_simulator.instances import quote
-from nightmill.provider_simulator.plans import planned_instance
+from nightmill.provider_simulator.plans import plan_of
 from nightmill.provider_simulator.rules import AnswerForm, AnswerRule
 
 REFUSAL = "I'm sorry, but I can't help with that request."
@@ -45,7 +45,8 @@ def _content(request: Ask, rule: AnswerRule | None, draw: Draw) -> str:
     if rule is not None and rule.content is not None:
         return _ruled(rule, request.prompt)
     if request.schema is not None:
-        return _json(planned_instance(request.schema, draw=draw, source=request.last_text))
+        plan = request.plan or plan_of(request.schema)
+        return _json(plan(draw, request.last_text))
     text = quote(request.last_text, draw)
     return _json({"answer": text}) if request.json_answer else text
 

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 
 from nightmill.provider_simulator import errors
 from nightmill.provider_simulator.errors import ApiError
-from nightmill.provider_simulator.prompt_cache import Prefix
+from nightmill.provider_simulator.plans import Plan, plan_of
+from nightmill.provider_simulator.prompt_cache import LEAST_TOKENS, Prefix
 from nightmill.provider_simulator.scenario import Dialect
 
 INVALID_KEY_PREFIX = "sk-invalid"
@@ -35,6 +36,48 @@ class Ask(NamedTuple):
     inputs: tuple[str, ...] = ()  # of an embedding call
     dimensions: int | None = None
     base64: bool = False
+    plan: Plan | None = None  # of the schema, if it was made before
+
+
+class AskPattern(NamedTuple):
+    """Asks that differ from one another in how the prompt ends, and in nothing else."""
+
+    ask: Ask  # one of them
+    head: str  # of the prompt
+    last_head: str  # of the last text
+    more_tokens: int  # on top of the prompt's own
+
+    def ask_with(self, text: str) -> Ask | None:
+        """The ask whose prompt ends with `text`; None if it is so long that a prompt cache has a say."""
+        prompt = self.head + text
+        tokens = estimate_tokens(prompt)
+        if tokens >= LEAST_TOKENS:
+            return None
+        ask = self.ask
+        return Ask(  # by place: `_replace` is five times slower, and this is for every line of a batch
+            ask.model,
+            prompt,
+            self.last_head + text,
+            tokens + self.more_tokens,
+            ask.max_tokens,
+            ask.json_answer,
+            ask.schema,
+            service_tier=ask.service_tier,
+            plan=ask.plan,
+        )
+
+
+def pattern_of(ask: Ask, text: str) -> AskPattern | None:
+    """The pattern of asks that end as this one does, with a text; None where an ask depends on it in more ways."""
+    free_json = ask.json_answer and ask.schema is None  # OpenAI wants to read the word in the prompt
+    if ask.inputs or ask.prefixes or free_json or not ask.prompt.endswith(text) or not ask.last_text.endswith(text):
+        return None
+    return AskPattern(
+        ask=ask if ask.schema is None else ask._replace(plan=plan_of(ask.schema)),
+        head=ask.prompt[: -len(text)],
+        last_head=ask.last_text[: -len(text)],
+        more_tokens=ask.prompt_tokens - estimate_tokens(ask.prompt),
+    )
 
 
 def estimate_tokens(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 _MASK = (1 << 64) - 1
 
@@ -13,14 +14,21 @@ def fraction(seed: int, purpose: str, digest: bytes, occurrence: int) -> float:
     return (int.from_bytes(head[:8], "big") >> 11) / (1 << 53)
 
 
+@lru_cache(maxsize=16)
+def _seeded(seed: int) -> hashlib._Hash:
+    """The beginning of each answer's digest; to be copied."""
+    return hashlib.sha256(f"{seed}\x00answer\x00".encode())
+
+
 class Draw:
     """A stream of choices from one digest: splitmix64 (https://prng.di.unimi.it/splitmix64.c, read 2026-11-29)."""
 
     __slots__ = ("_state",)
 
     def __init__(self, seed: int, digest: bytes) -> None:
-        head = hashlib.sha256(f"{seed}\x00answer\x00".encode() + digest).digest()
-        self._state = int.from_bytes(head[:8], "big")
+        sha = _seeded(seed).copy()
+        sha.update(digest)
+        self._state = int.from_bytes(sha.digest()[:8], "big")
 
     def below(self, bound: int) -> int:
         """An integer in [0, bound); `bound` is at least 1."""

@@ -22,9 +22,9 @@ _ODD_TEXTS = frozenset({"default", "examples", "format", "minLength", "maxLength
 _PLANS = 256
 
 
-def planned_instance(schema: JsonValue, *, draw: Draw, source: str) -> JsonValue:
-    """A value that `schema` accepts, as `instances.instance` makes it."""
-    return _plan(to_json(schema))(draw, source)
+def plan_of(schema: JsonValue) -> Plan:
+    """What makes values that `schema` accepts, as `instances.instance` makes them."""
+    return _plan(to_json(schema))
 
 
 @lru_cache(maxsize=_PLANS)

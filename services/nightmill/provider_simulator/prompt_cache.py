@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_PREFIXES = 100_000
+LEAST_TOKENS = 512  # no model caches less
 _BYTES_PER_TOKEN = 4
 
 

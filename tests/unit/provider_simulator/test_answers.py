@@ -14,7 +14,7 @@ from nightmill.provider_simulator.answers import REFUSAL, compose
 from nightmill.provider_simulator.asks import Ask
 from nightmill.provider_simulator.draw import Draw
 from nightmill.provider_simulator.instances import instance, quote
-from nightmill.provider_simulator.plans import planned_instance
+from nightmill.provider_simulator.plans import plan_of
 from nightmill.provider_simulator.rules import AnswerRule
 
 SOURCE = "The licence of this package is MIT, it says."
@@ -66,7 +66,7 @@ def test_instances_fit_their_schema(schema: dict[str, Any]) -> None:
     for n in range(200):
         value = instance(schema, draw=Draw(n, b"body"), source=SOURCE)
         assert validator.is_valid(value), value
-        assert planned_instance(schema, draw=Draw(n, b"body"), source=SOURCE) == value
+        assert plan_of(schema)(Draw(n, b"body"), SOURCE) == value
 
 
 @given(source=st.text(max_size=300), digest=st.binary(max_size=8))

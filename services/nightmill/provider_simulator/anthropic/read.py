@@ -58,12 +58,14 @@ def check_headers(headers: Mapping[str, str], dialect: Dialect) -> ApiError | No
     return None
 
 
-def read_body(operation: Operation, data: JsonValue, scenario: Scenario, version: str) -> Ask | ApiError:
-    """What is asked, or the 400 or 404 that the body earns."""
+def read_body(
+    operation: Operation, data: JsonValue, scenario: Scenario, version: str, *, checked: bool = False
+) -> Ask | ApiError:
+    """What is asked, or the 400 or 404 that the body earns; `checked`: its fields are known to be right."""
     if not isinstance(data, dict):
         return ApiError(status=400, message="Input should be a valid dictionary")
     if scenario.strict:
-        refusal = _checked(operation, data, scenario, version)
+        refusal = _rules(data) if checked else _checked(operation, data, scenario, version)
         if refusal is not None:
             return refusal
     pieces = _all_pieces(data)

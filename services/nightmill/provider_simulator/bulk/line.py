@@ -9,10 +9,10 @@ from pydantic_core import to_json
 
 from nightmill.provider_simulator import faults
 from nightmill.provider_simulator.anthropic.read import read_body as read_message
-from nightmill.provider_simulator.asks import Ask, Object
+from nightmill.provider_simulator.asks import Ask
 from nightmill.provider_simulator.befall import Asked, befall
 from nightmill.provider_simulator.bulk.batch import Batch
-from nightmill.provider_simulator.bulk.lines import ENDPOINTS
+from nightmill.provider_simulator.bulk.lines import BODIES, ENDPOINTS
 from nightmill.provider_simulator.bulk.rows import (
     BATCH_CANCELLED,
     BATCH_EXPIRED,
@@ -22,6 +22,7 @@ from nightmill.provider_simulator.bulk.rows import (
     response_row,
     status_zero_row,
 )
+from nightmill.provider_simulator.bulk.shape import Line
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.faults import Occasion
 from nightmill.provider_simulator.generate import Work, truncated, work
@@ -35,14 +36,14 @@ _DIGEST_BYTES = 16
 _BATCH_ONLY = {"speed": "speed is not supported in batches"}
 
 
-def run_line(run: Run, batch: Batch, data: Object, *, number: int, now_ms: int) -> Done:
+def run_line(run: Run, batch: Batch, line: Line, *, number: int, now_ms: int) -> Done:
     """Let the line run. Same scenario, batch, line: same row."""
-    body = data.get("params" if batch.side is Side.ANTHROPIC else "body")
-    custom_id = to_json(data["custom_id"])
+    custom_id = to_json(line.custom_id)
     ident = b"%b%06d" % (batch.id[-12:].encode(), number)
     operation = ENDPOINTS[batch.endpoint]
-    ask = _read(run, batch, operation, body)
+    ask = _read(run, batch, operation, line)
     if isinstance(ask, ApiError):
+        body = line.data().get(BODIES[batch.side])
         reply = _voice(run, batch, ident).refusal(ask)
         row = response_row(batch.side, custom_id, ident, reply)
         digest = _digest(to_json(body))
@@ -64,9 +65,9 @@ def run_line(run: Run, batch: Batch, data: Object, *, number: int, now_ms: int) 
     return _answered(run, batch, job, custom_id=custom_id, ident=ident, now_ms=now_ms)
 
 
-def not_run(batch: Batch, data: Object, *, number: int, expired: bool) -> Done:
+def not_run(batch: Batch, line: Line, *, number: int, expired: bool) -> Done:
     """The row of a line that did not run."""
-    custom_id = to_json(data["custom_id"])
+    custom_id = to_json(line.custom_id)
     if batch.side is Side.ANTHROPIC:
         row = not_run_row(custom_id, "expired" if expired else "canceled")
     else:
@@ -134,26 +135,29 @@ def _odd_row(run: Run, batch: Batch, job: Work, rule: Row, reply: Reply, *, cust
 
 def _done(run: Run, job: Work, custom_id: bytes, row: bytes | None, reply: Reply, *, good: bool) -> Done:
     ask = job.ask
-    return Done(
-        custom_id=custom_id,
-        good=good,
-        row=row,
-        model=ask.model,
-        digest=job.digest,
-        reply=reply,
-        prompt_tokens=ask.prompt_tokens,
-        nano_usd=run.cost(ask.model, reply.usage, "batch"),
-    )
+    nano_usd = run.cost(ask.model, reply.usage, "batch")
+    return Done(custom_id, good, row, None, ask.model, job.digest, reply, ask.prompt_tokens, nano_usd)
 
 
-def _read(run: Run, batch: Batch, operation: Operation, body: JsonValue) -> Ask | ApiError:
+def _read(run: Run, batch: Batch, operation: Operation, line: Line) -> Ask | ApiError:
+    scenario = run.scenario
+    known = None if scenario.context_tokens is not None else line.ask(scenario)
+    if known is not None:
+        return known
+    ask = _checked(run, batch, operation, line.data().get(BODIES[batch.side]), checked=line.is_checked(scenario))
+    if not isinstance(ask, ApiError):
+        line.passed(scenario, ask)
+    return ask
+
+
+def _checked(run: Run, batch: Batch, operation: Operation, body: JsonValue, *, checked: bool) -> Ask | ApiError:
     if batch.side is Side.OPENAI:
-        return read_body(operation, body, run.scenario)
+        return read_body(operation, body, run.scenario, checked=checked)
     if isinstance(body, dict):
         name = next((name for name in _BATCH_ONLY if name in body), None)
         if name is not None:
             return ApiError(status=400, message=f"{name}: {_BATCH_ONLY[name]}", param=name)
-    return read_message(operation, body, run.scenario, batch.version)
+    return read_message(operation, body, run.scenario, batch.version, checked=checked)
 
 
 def _voice(run: Run, batch: Batch, ident: bytes) -> Voice:

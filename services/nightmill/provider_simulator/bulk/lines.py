@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 
 from nightmill.provider_simulator.asks import Object
+from nightmill.provider_simulator.bulk.shape import Line, LineReader
 from nightmill.provider_simulator.operations import Operation
+from nightmill.provider_simulator.reply import Side
 
 ENDPOINTS: dict[str, Operation] = {
     "/v1/chat/completions": Operation.CHAT,
@@ -18,6 +19,7 @@ ENDPOINTS: dict[str, Operation] = {
     "/v1/embeddings": Operation.EMBEDDINGS,
     "/v1/messages": Operation.MESSAGES,
 }
+BODIES = {Side.OPENAI: "body", Side.ANTHROPIC: "params"}  # where the request is in a line
 MAX_ERRORS = 100  # more are not listed
 _READ_BYTES = 2**20
 _LINE_FIELDS = ("custom_id", "method", "url", "body")
@@ -35,15 +37,6 @@ def raw_lines(path: Path) -> Iterator[bytes]:
         yield rest
 
 
-def parsed(raw: bytes) -> Object | None:
-    """The line's object, or None."""
-    try:
-        value = from_json(raw, allow_inf_nan=False, cache_strings="keys")  # the texts are seldom the same
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 @dataclass(slots=True, kw_only=True)
 class FileCheck:
     """Reads a file line by line and collects what is wrong with it, as OpenAI does before a batch starts."""
@@ -54,18 +47,28 @@ class FileCheck:
     model: str | None = None
     errors: list[dict[str, JsonValue]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
+    _reader: LineReader = field(default_factory=lambda: LineReader(BODIES[Side.OPENAI]))
 
-    def line(self, raw: bytes) -> Object | None:
-        """Check the next line; its body if the line is good."""
+    def line(self, raw: bytes) -> Line | None:
+        """Check the next line; returned if it is good."""
         self.total += 1
-        data = parsed(raw)
-        if data is None:
+        line = self._reader.read(raw)
+        if line is None:
             self._refuse("invalid_json_line", "This line is not parseable as valid JSON.", None)
             return None
+        if line.is_checked(self) and line.custom_id not in self._seen:  # nothing else of it can be wrong
+            self._seen.add(str(line.custom_id))
+            return line
+        if not self._whole(line.data()):
+            return None
+        line.passed(self)
+        return line
+
+    def _whole(self, data: Object) -> bool:
         for name in _LINE_FIELDS:
             if data.get(name) is None:
                 self._refuse("missing_required_parameter", f"Missing required parameter: '{name}'.", name)
-                return None
+                return False
         return self._fields(data)
 
     def finish(self) -> None:
@@ -77,7 +80,7 @@ class FileCheck:
             message = f"The batch input file contains too many requests. Maximum is {self.max_requests} requests."
             self._refuse("too_many_tasks", message, None, line=None)
 
-    def _fields(self, data: Object) -> Object | None:
+    def _fields(self, data: Object) -> bool:
         custom_id, url, body = data["custom_id"], data["url"], data["body"]
         if not isinstance(custom_id, str):
             self._refuse("invalid_type", "Invalid type for 'custom_id': expected a string.", "custom_id")
@@ -93,8 +96,8 @@ class FileCheck:
             self._refuse("invalid_type", "Invalid type for 'body': expected an object.", "body")
         elif self._model_fits(body):
             self._seen.add(custom_id)
-            return body
-        return None
+            return True
+        return False
 
     def _model_fits(self, body: Object) -> bool:
         model = body.get("model")

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-from nightmill.provider_simulator.asks import Object
 from nightmill.provider_simulator.bulk.batch import Batch
 from nightmill.provider_simulator.bulk.line import not_run, run_line
-from nightmill.provider_simulator.bulk.lines import parsed, raw_lines
+from nightmill.provider_simulator.bulk.lines import BODIES, raw_lines
 from nightmill.provider_simulator.bulk.results import Results
 from nightmill.provider_simulator.bulk.rows import Done
+from nightmill.provider_simulator.bulk.shape import Line, LineReader
 from nightmill.provider_simulator.bulk.states import CANCELLING, Status
 from nightmill.provider_simulator.bulk.tally import Tally
 from nightmill.provider_simulator.bulk.validate import validated
@@ -145,12 +145,12 @@ class Runner:
         tally.store(batch)
         return end
 
-    def _slice(self, batch: Batch, results: Results, lines: list[Object], number: int, tally: Tally) -> None:
+    def _slice(self, batch: Batch, results: Results, lines: list[Line], number: int, tally: Tally) -> None:
         """Run one slice."""
         state = self._state
         now_ms = state.clock.now_ms()
         dones = [
-            run_line(state.run, batch, data, number=number + place, now_ms=now_ms) for place, data in enumerate(lines)
+            run_line(state.run, batch, line, number=number + place, now_ms=now_ms) for place, line in enumerate(lines)
         ]
         for done in dones:
             tally.add(done)
@@ -164,7 +164,7 @@ class Runner:
         results.write(dones, batch_id=batch.id, now_ms=now_ms)
 
     def _left_over(
-        self, batch: Batch, results: Results, lines: list[Object], number: int, end: End, tally: Tally
+        self, batch: Batch, results: Results, lines: list[Line], number: int, end: End, tally: Tally
     ) -> None:
         """Rows of lines that did not run: always where the window ended, after a cancel as the provider has it."""
         expired = end is End.EXPIRED
@@ -173,17 +173,17 @@ class Runner:
         else:
             tally.cancelled += len(lines)
         if expired or batch.side is Side.ANTHROPIC or self._state.run.scenario.batches.cancelled_rows:
-            dones = [not_run(batch, data, number=number + n, expired=expired) for n, data in enumerate(lines)]
+            dones = [not_run(batch, line, number=number + n, expired=expired) for n, line in enumerate(lines)]
             self._write(batch, results, dones, self._state.clock.now_ms(), number)
 
-    def _slices(self, batch: Batch, turn: int | None) -> Iterator[list[Object]]:
+    def _slices(self, batch: Batch, turn: int | None) -> Iterator[list[Line]]:
         """The lines in slices; one of them ends where the story takes its turn."""
-        lines: list[Object] = []
-        number = 0
+        lines: list[Line] = []
+        number, reader = 0, LineReader(BODIES[batch.side])
         for raw in raw_lines(self._state.files.path(batch.input_file_id)):
-            data = parsed(raw)
-            if data is not None:
-                lines.append(data)
+            line = reader.read(raw)
+            if line is not None:
+                lines.append(line)
                 number += 1
             if len(lines) == _SLICE_LINES or (number == turn and lines):
                 yield lines

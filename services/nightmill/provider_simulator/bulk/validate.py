@@ -6,9 +6,8 @@ import asyncio
 
 from pydantic import JsonValue
 
-from nightmill.provider_simulator.asks import Object
 from nightmill.provider_simulator.bulk.batch import Batch
-from nightmill.provider_simulator.bulk.lines import ENDPOINTS, FileCheck, raw_lines
+from nightmill.provider_simulator.bulk.lines import BODIES, ENDPOINTS, FileCheck, raw_lines
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.openai.read import read_body
 from nightmill.provider_simulator.scenario import Scenario
@@ -33,9 +32,9 @@ async def validated(state: State, batch: Batch) -> None:
         return
     check = FileCheck(endpoint=batch.endpoint, max_requests=settings.max_requests)
     for raw in raw_lines(state.files.path(batch.input_file_id)):
-        body = check.line(raw)
-        if body is not None and settings.max_enqueued_tokens is not None:
-            batch.enqueued_tokens += _tokens(batch, body)
+        line = check.line(raw)
+        if line is not None and settings.max_enqueued_tokens is not None:
+            batch.enqueued_tokens += _tokens(batch, line.data()[BODIES[batch.side]])
         if check.total % _SLICE_LINES == 0:
             await asyncio.sleep(0)
     check.finish()
@@ -62,7 +61,7 @@ def _queue_full(state: State, batch: Batch) -> list[dict[str, JsonValue]]:
     return [_error("token_limit_exceeded", message, None)]
 
 
-def _tokens(batch: Batch, body: Object) -> int:
+def _tokens(batch: Batch, body: JsonValue) -> int:
     """Input tokens of a line; a body that cannot be read has none."""
     try:
         ask = read_body(ENDPOINTS[batch.endpoint], body, _RELAXED)

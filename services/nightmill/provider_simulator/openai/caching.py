@@ -24,11 +24,11 @@ _GPT = re.compile(r"^(?:ft:)?gpt-(\d+)(?:\.(\d+))?(?![\d.])")
 
 def cached_prefixes(data: Object, pieces: list[tuple[str, bool]], prompt: str) -> tuple[Prefix, ...]:
     """Beginnings of `prompt`, which is the texts of `pieces` line after line; each says whether it is marked."""
-    if len(prompt) < LEAST_TOKENS:  # a character has four bytes at most
+    total = len(prompt) if prompt.isascii() else len(prompt.encode("utf-8", "surrogatepass"))
+    if total <= (LEAST_TOKENS - 1) * _BYTES_PER_TOKEN:
         return ()
     model = str(data.get("model"))
     if not has_breakpoints(model):
-        total = len(prompt) if prompt.isascii() else len(prompt.encode("utf-8", "surrogatepass"))
         first, step = LEAST_TOKENS * _BYTES_PER_TOKEN, _STEP_TOKENS * _BYTES_PER_TOKEN
         ends = [(end, _TTL_S) for end in range(first, total + 1, step)]
         return prefixes_of(model, prompt, ends, least_tokens=LEAST_TOKENS, charged=False)

@@ -36,13 +36,15 @@ class _Reader:
     read: Callable[[Object], Ask | ApiError]
 
 
-def read_body(operation: Operation, data: JsonValue, scenario: Scenario) -> Ask | ApiError:
-    """What is asked, or the 400 or 404 that the body earns."""
+def read_body(operation: Operation, data: JsonValue, scenario: Scenario, *, checked: bool = False) -> Ask | ApiError:
+    """What is asked, or the 400 or 404 that the body earns; `checked`: its fields are known to be right."""
     reader = _READERS[operation]
     if not isinstance(data, dict):
         return errors.invalid("Invalid type for the request body: expected an object.", code="invalid_type")
     if scenario.strict:
-        refusal = _checked(reader, data, scenario)
+        refusal = None if checked else _checked(reader, data, scenario)
+        if refusal is None:
+            refusal = reader.rules(data, scenario)
         if refusal is not None:
             return refusal
     ask = reader.read(data)
@@ -65,7 +67,7 @@ def _checked(reader: _Reader, data: Object, scenario: Scenario) -> ApiError | No
         return worded(problem)
     if scenario.models and model not in scenario.models:
         return errors.model_not_found(str(model))
-    return reader.rules(data, scenario)
+    return None
 
 
 def _chat_rules(data: Object, scenario: Scenario) -> ApiError | None:
