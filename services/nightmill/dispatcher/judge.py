@@ -31,6 +31,11 @@ CUT = ("finish_reason", "length")
 #: No model of the providers' lists takes less; asking for more than a model has would stop its pool.
 _MOST_OUTPUT = 4096
 
+#: How the gateway calls a call whose time was over, at the server or here.
+_TIMED_OUT = frozenset({"request_timeout", "deadline_passed"})
+#: No answer of so few tokens is what a call's time is over for.
+_QUICK_OUTPUT = 256
+
 #: States in which an item takes an accepted answer of an attempt that it had given up. Ended ones absorb it.
 _TAKES_LATE = frozenset(
     {
@@ -74,6 +79,7 @@ class CallAgain:
 
     at: RetryAt
     failure: Failure
+    max_output_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +203,20 @@ def _retry_or_bury(
         case GiveUp():
             return _answered(ItemEvent.BURY, ItemOutcome.DEAD_LETTER, attempt, failure=failure)
         case RetryAt():
-            return CallAgain(at=following, failure=failure)
+            most = _less_output(row, failure, rules)
+            return CallAgain(at=following, failure=failure, max_output_tokens=most)
+
+
+def _less_output(row: ItemStateRow, failure: Failure, rules: Rules) -> int:
+    """What is out of time for the second time asks for half as many tokens, once.
+
+    Only where a repair is left: an answer that is cut for it then gets as many again.
+    """
+    before = row.failure
+    again = row.tries == 1 and before is not None and before.signal in _TIMED_OUT and failure.signal in _TIMED_OUT
+    mends = rules.mends and row.repairs < rules.repairs and row.tries + 2 < rules.attempts
+    tokens = row.max_output_tokens
+    return max(-(-tokens // 2), _QUICK_OUTPUT) if again and mends and _QUICK_OUTPUT < tokens <= _MOST_OUTPUT else tokens
 
 
 def _invalid(verdict: Verdict) -> Failure:

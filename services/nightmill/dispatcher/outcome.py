@@ -55,6 +55,7 @@ def apply(
                     state=advance_item(row.state, ItemEvent.RETRY),
                     waiters=waiters,
                     tries=ruling.at.tries,
+                    max_output_tokens=ruling.max_output_tokens,
                     due_at_ms=ruling.at.due_at_ms,
                     failure=ruling.failure,
                     shard_id=None,

@@ -1,5 +1,6 @@
 """What a judgement means for an item."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import ACCEPTED, REPAIRABLE, RULES, A, Stage, answer, failed, failure, judged, verdict
 
 LIMITS = Rules(attempts=3, repairs=1, retry=Retry(classes=RULES, capacity_limit=600.0))
+MORE = dataclasses.replace(LIMITS, attempts=4)
 
 
 @pytest.fixture
@@ -30,8 +32,8 @@ def attempt(row: ItemStateRow) -> ShardAttempt:
     return attempt_of(row, row.payer, row.input_tokens)
 
 
-def rule(row: ItemStateRow, message: AttemptJudged, headroom: int = 10_000) -> Any:
-    return judge(row, message, rules=LIMITS, headroom_tokens=headroom, now_ms=1_000, jitter=0.0)
+def rule(row: ItemStateRow, message: AttemptJudged, headroom: int = 10_000, limits: Rules = LIMITS) -> Any:
+    return judge(row, message, rules=limits, headroom_tokens=headroom, now_ms=1_000, jitter=0.0)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,41 @@ def test_one_repair_then_review(row: ItemStateRow, repairs: int, tries: int, hea
         else:
             assert isinstance(ruling, End)
             assert ruling.outcome is ItemOutcome.IN_REVIEW
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "tries", "tokens", "expected"),
+    [
+        ("request_timeout", "request_timeout", 1, 1_001, 501),
+        ("deadline_passed", "request_timeout", 1, 300, 256),  # an answer of 256 tokens is no matter of time
+        ("deadline_passed", "deadline_passed", 1, 256, 256),
+        (None, "request_timeout", 0, 1_000, 1_000),  # the first time
+        ("server_error", "request_timeout", 1, 1_000, 1_000),
+        ("request_timeout", "server_error", 1, 1_000, 1_000),
+        ("request_timeout", "request_timeout", 2, 1_000, 1_000),  # halved once
+        ("request_timeout", "request_timeout", 1, 5_000, 5_000),  # a repair could not give them back
+    ],
+)
+def test_who_runs_out_of_time_twice_asks_for_less(
+    row: ItemStateRow, before: str | None, now: str, tries: int, tokens: int, expected: int
+) -> None:
+    """Rows 11 and 23."""
+    seen = None if before is None else failure(FailureClass.TRANSIENT, signal=before, uses_retry_budget=True)
+    row = replace(row, tries=tries, max_output_tokens=tokens, failure=seen)
+    said = failed(attempt(row), failure(FailureClass.TRANSIENT, signal=now, uses_retry_budget=True))
+    ruling = rule(row, said, limits=MORE)
+    assert isinstance(ruling, CallAgain)
+    assert ruling.max_output_tokens == expected
+
+
+@pytest.mark.parametrize("limits", [{"repairs": 0}, {"attempts": 3}, {"mends": False}])
+def test_nobody_asks_for_less_whose_answer_could_not_be_mended(row: ItemStateRow, limits: dict[str, Any]) -> None:
+    """Rows 11 and 23: what fewer tokens cut, a repair must be able to ask for again."""
+    timeout = failure(FailureClass.TRANSIENT, signal="request_timeout", uses_retry_budget=True)
+    row = replace(row, tries=1, max_output_tokens=1_000, failure=timeout)
+    ruling = rule(row, failed(attempt(row), timeout), limits=dataclasses.replace(MORE, **limits))
+    assert isinstance(ruling, CallAgain)
+    assert ruling.max_output_tokens == 1_000
 
 
 @pytest.mark.parametrize(
