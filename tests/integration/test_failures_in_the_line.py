@@ -3,6 +3,7 @@
 The simulator's books are the oracle of what was called and paid, and when.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from kit.simulator import Simulator
 from nightmill.kernel.domain.lifecycle import AttemptState, BatchState, ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
-from nightmill.kernel.wire.messages import AttemptAnswered, ItemSettled, JobCompleted, ShardDispatched, StallReported
+from nightmill.kernel.wire.messages import (
+    AttemptAnswered,
+    ItemSettled,
+    JobCompleted,
+    ShardAttempt,
+    ShardDispatched,
+    StallReported,
+)
 from nightmill.provider_gateway.failures import Signal
 
 SCHEMA = {
@@ -37,6 +45,7 @@ POOLS: dict[str, dict[str, Any]] = {
     "anthropic": {"provider": "anthropic", "model": "claude-haiku-5-5"},
     "older": {"provider": "anthropic", "model": "claude-haiku-5-5", "anthropic_version": "2023-06-01"},
     "single": {"provider": "openai", "model": "gpt-6-luna", "limits": {"slots": 1}},
+    "short": {"provider": "openai", "model": "gpt-6-luna", "call_deadline": "2s"},
 }
 
 
@@ -99,6 +108,10 @@ def finish(line: Line, job: str) -> JobCompleted:
 
 def settled(line: Line, outcome: ItemOutcome) -> list[ItemSettled]:
     return [item for item in line.told(ItemSettled, "item-settled") if item.outcome is outcome]
+
+
+def minted(line: Line) -> list[ShardAttempt]:
+    return [each for shard in line.told(ShardDispatched, "shard-dispatched") for each in shard.attempts]
 
 
 @pytest.mark.parametrize("pool", ["openai", "responses", "anthropic", "older"])
@@ -255,8 +268,45 @@ def test_an_answer_cut_at_its_limit_gets_twice_as_much(line: Line, simulator: Si
     give(simulator, answers=[{"regex": r"number 4 end$", "form": "length"}])
     notice = finish(line, line.submit(pipeline("openai"), documents(6)))
     assert (notice.counts.accepted, notice.totals.repairs) == (6, 1)
-    minted = [each for shard in line.told(ShardDispatched, "shard-dispatched") for each in shard.attempts]
-    assert sorted(each.max_output_tokens for each in minted) == [32] * 6 + [64]
+    assert sorted(each.max_output_tokens for each in minted(line)) == [32] * 6 + [64]
+
+
+@pytest.mark.parametrize(
+    ("pool", "fault"),
+    [
+        ("openai", {"kind": "client_error", "status": 408}),
+        ("anthropic", {"kind": "client_error", "status": 408}),
+        ("short", {"kind": "hang"}),
+    ],
+    ids=["408 openai", "408 anthropic", "deadline"],
+)
+def test_who_runs_out_of_time_twice_asks_for_half_and_loses_nothing(
+    line: Line, simulator: Simulator, pool: str, fault: dict[str, Any]
+) -> None:
+    """Rows 11 and 23: half as many tokens the third time; the answer that is cut for it gets as many again."""
+    give(simulator, {**fault, "first": 2}, answers=[{"regex": "end$", "form": "length"}])
+    model = {"pools": [pool], "max_output_tokens": 600}
+    notice = finish(line, line.submit(pipeline(pool, model=model), documents(1)))
+    assert (notice.state, notice.counts.accepted, notice.totals.repairs) == (BatchState.PUBLISHED, 1, 1)
+    assert {each.ordinal: each.max_output_tokens for each in minted(line)} == {1: 600, 2: 600, 3: 300, 4: 600}
+
+
+def test_a_tenant_whose_prompts_are_filtered_again_and_again_goes_slowly(line: Line, simulator: Simulator) -> None:
+    """Row 36: told to people, who get every filtered prompt; the account sees ten a minute more, not all of them."""
+    give(simulator, {"kind": "client_error", "status": 400, "code": "content_policy_violation"})
+    line.submit(pipeline("single"), documents(400))
+    line.run_until(lambda: any("filtered" in (s.reason or "") for s in line.told(StallReported, "stall-reported")))
+    before = -1
+    while len(minted(line)) != before:  # until what was on its way is back, and nothing follows for a second
+        before, until_s = len(minted(line)), time.monotonic() + 1
+        while time.monotonic() < until_s or len(settled(line, ItemOutcome.IN_REVIEW)) != len(minted(line)):
+            for _ in range(50):
+                line.step()
+    assert before <= 300  # two partitions, each with twenty, three seconds of what came back, and ten in a minute
+    told = [stall for stall in line.told(StallReported, "stall-reported") if stall.reason]
+    assert {stall.stall_id for stall in told} == {"dispatcher@0/tenant default"}
+    assert "tenant default" in (told[-1].reason or "")
+    assert len(settled(line, ItemOutcome.IN_REVIEW)) == simulator.ledger()["received"]["calls"] == before
 
 
 @pytest.mark.parametrize("pool", ["openai", "anthropic"])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from nightmill.dispatcher.conduct import Conduct
 from nightmill.dispatcher.rate import AnswerRate
 from nightmill.kernel.domain.lifecycle import ItemState, Lane
 from nightmill.kernel.runtime.service import Index, TableReader
@@ -104,6 +105,8 @@ class Backlog:
     def __init__(self, items: TableReader[ItemStateRow]) -> None:
         #: how fast each pool answers
         self.rate = AnswerRate()
+        #: how tenants' prompts fare with providers' policies
+        self.conduct = Conduct()
         #: ready items, and those that are unanswered in the bulk lane, by the batch that leads them
         self.ready: Counter[str] = Counter()
         self.in_bulk: Counter[str] = Counter()

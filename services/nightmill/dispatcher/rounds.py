@@ -77,6 +77,7 @@ class Rounds:
         """At most about a thousand rows' worth of decisions."""
         changes, items, now_ms = _Changes(), part.table(ItemStateRow), part.now_ms
         backlog.rate.turn(now_ms)
+        backlog.conduct.turn(now_ms)
         lanes = self._router.look(backlog, self._control_of, part)
         if backlog.next_due_ms <= now_ms:
             self._wake(backlog, items, changes, now_ms)
@@ -181,7 +182,9 @@ class Rounds:
         for queue, equals in in_order(queues):
             if room <= 0:
                 break
-            rows = backlog.take(part.table(ItemStateRow), (pool, queue.batch_id), -(-room // equals))
+            most = backlog.conduct.most(queue.batch_id, -(-room // equals))
+            rows = backlog.take(part.table(ItemStateRow), (pool, queue.batch_id), most) if most else []
+            backlog.conduct.took(queue.batch_id, len(rows))
             room -= len(rows)
             for row in rows:
                 candidate = self._candidate(row, lanes[queue.batch_id], changes, part)

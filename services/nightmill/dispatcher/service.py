@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from nightmill.dispatcher import account, fence, items, outcome, pools
 from nightmill.dispatcher.backlog import INDEXES, Backlog
+from nightmill.dispatcher.conduct import SLOWED
 from nightmill.dispatcher.items import Admission
 from nightmill.dispatcher.judge import (
     REPAIR_BYTES,
@@ -32,11 +33,12 @@ from nightmill.dispatcher.rounds import Rounds
 from nightmill.kernel.domain.lifecycle import ControlState, ItemState, VerdictKind
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.observe import metrics
-from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, View, Wait
+from nightmill.kernel.runtime.service import NOTHING, ContractViolation, Decision, Partition, Service, Stall, View, Wait
 from nightmill.kernel.store.blobs import BlobMissing, BlobStore
 from nightmill.kernel.store.blocks import PipelineReader
 from nightmill.kernel.wire.channel import Topic
 from nightmill.kernel.wire.messages import (
+    AttemptAnswered,
     AttemptJudged,
     BatchControlled,
     Failure,
@@ -89,6 +91,17 @@ class Dispatcher(Service):
     def busy(self) -> bool:
         return any(backlog.has_more for backlog in self._backlogs.values())
 
+    def stalls(self) -> list[Stall]:
+        """Tenants that are slow because providers filter what they send."""
+        slowed: dict[str, int] = {}
+        for backlog in self._backlogs.values():
+            for tenant, until_ms in backlog.conduct.slowed().items():
+                slowed[tenant] = max(until_ms, slowed.get(tenant, 0))
+        return [
+            Stall(subject=f"tenant {tenant}", reason=SLOWED.format(tenant=tenant), until_ms=until_ms)
+            for tenant, until_ms in slowed.items()
+        ]
+
     # plans
 
     def on_item_planned(self, planned: ItemPlanned, part: Partition) -> Decision | Wait:
@@ -137,6 +150,7 @@ class Dispatcher(Service):
         if is_current(row, attempt):
             ruling = self._rule(row, judged, part.now_ms)
             totals = account.charge(row.totals, attempt, is_retry=row.tries > 0)
+            self._take_note(row, attempt, part)
         else:
             given_up = late(row, judged)
             if given_up is None:
@@ -152,6 +166,12 @@ class Dispatcher(Service):
             control_of=self._control_of,
         )
         return self._decide(part, row, change)
+
+    def _take_note(self, row: ItemStateRow, attempt: AttemptAnswered, part: Partition) -> None:
+        conduct = self._backlogs[part.number].conduct
+        if conduct.answered(row.dataset_id, attempt.failure, minted_at_ms=attempt.minted_at_ms):
+            extra = {"action": "tenant_slowed", "dataset": row.dataset_id, "partition": part.number}
+            log.warning("tenant slowed, its prompts are filtered again and again", extra=extra)
 
     def _rule(self, row: ItemStateRow, judged: AttemptJudged, now_ms: int) -> Ruling:
         verdict = judged.verdict
