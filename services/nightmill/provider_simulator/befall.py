@@ -129,6 +129,7 @@ def _error(fault: _TurnedAway, voice: Voice, asked: Asked) -> ApiError:
                 type=fault.type or "invalid_request_error",
                 param=fault.param,
                 code=fault.code,
+                details=fault.code,
                 html=fault.body == "html",
             )
 

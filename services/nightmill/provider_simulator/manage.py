@@ -120,7 +120,7 @@ class Manager:
                 return webhooks_api.handled(state, inbound, route, voice)
             case _:
                 names = state.run.scenario.models or (DEFAULT_MODEL,)
-                return models_reply(names, route, voice, anthropic="anthropic-version" in inbound.headers)
+                return models_reply(names, inbound, route, voice)
 
     def _anthropic(self, inbound: Inbound, route: Route, voice: Voice) -> Reply:
         state, ident = self._state, route.ident

@@ -14,6 +14,7 @@ from conformance.sdk.lines import ended, request
 from kit.simulator import Simulator
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+TOOLS: Any = [{"name": "search", "input_schema": {"type": "object"}}]
 OLD = {"anthropic-version": "2023-06-01"}
 
 
@@ -25,6 +26,18 @@ def ask(client: anthropic.Anthropic, text: str = "Which licence?", **more: Any) 
 def test_models(claude: anthropic.Anthropic, simulator: Simulator) -> None:
     simulator.set_scenario({**STRICT, "models": ["claude-haiku-5-5"]})
     assert [model.id for model in claude.models.list()] == ["claude-haiku-5-5"]
+    assert claude.models.retrieve("claude-haiku-5-5").type == "model"
+    with pytest.raises(anthropic.NotFoundError) as unknown:
+        claude.models.retrieve("claude-1")
+    body: Any = unknown.value.body
+    assert (body["error"]["type"], body["error"]["message"]) == ("not_found_error", "model: claude-1")
+
+
+def test_pages_of_models(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    names = [f"claude-{number}" for number in range(5)]
+    simulator.set_scenario({**STRICT, "models": names})
+    assert [model.id for model in claude.models.list(limit=2)] == names
+    assert [model.id for model in claude.models.list(limit=2, after_id=names[1]).data] == names[2:4]
 
 
 def test_message(claude: anthropic.Anthropic, simulator: Simulator) -> None:
@@ -92,6 +105,8 @@ def test_keys(simulator: Simulator, header: str) -> None:
         ({"messages": [{"role": "user", "content": ""}]}, "non-empty content"),
         ({"service_tier": "flex"}, "service_tier: Input should be 'auto' or 'standard_only'"),
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "budget_tokens"),
+        ({"stream": True}, "stream: streaming is not supported here"),
+        ({"tools": TOOLS, "tool_choice": {"type": "any"}}, "tool_choice: type 'any' is not supported"),
         ({"extra_headers": {"anthropic-version": "1999-01-01"}}, "not a valid version"),
     ],
 )
@@ -108,18 +123,32 @@ def test_bad_requests(claude: anthropic.Anthropic, changes: dict[str, Any], said
     ("fault", "expected", "kind"),
     [
         ({"kind": "rate_limited"}, anthropic.RateLimitError, "rate_limit_error"),
-        ({"kind": "overloaded"}, anthropic.InternalServerError, "overloaded_error"),
+        ({"kind": "overloaded"}, anthropic.OverloadedError, "overloaded_error"),
         ({"kind": "server_error"}, anthropic.InternalServerError, "api_error"),
-        ({"kind": "server_error", "status": 504}, anthropic.InternalServerError, "timeout_error"),
+        ({"kind": "server_error", "status": 503}, anthropic.ServiceUnavailableError, "api_error"),
+        ({"kind": "server_error", "status": 504}, anthropic.GatewayTimeoutError, "timeout_error"),
         ({"kind": "unauthorized"}, anthropic.AuthenticationError, "authentication_error"),
         ({"kind": "client_error", "status": 403}, anthropic.PermissionDeniedError, "permission_error"),
-        ({"kind": "client_error", "status": 413}, anthropic.APIStatusError, "request_too_large"),
-        ({"kind": "spend_limit"}, anthropic.RateLimitError, "rate_limit_error"),
+        ({"kind": "client_error", "status": 404}, anthropic.NotFoundError, "not_found_error"),
+        ({"kind": "client_error", "status": 408}, anthropic.RequestTimeoutError, "invalid_request_error"),
+        ({"kind": "client_error", "status": 409}, anthropic.ConflictError, "conflict_error"),
+        ({"kind": "client_error", "status": 413}, anthropic.RequestTooLargeError, "request_too_large"),
+        ({"kind": "client_error", "status": 422}, anthropic.UnprocessableEntityError, "invalid_request_error"),
+        (
+            {"kind": "client_error", "status": 400, "code": "organization_on_hold"},
+            anthropic.OrganizationOnHoldError,
+            "invalid_request_error",
+        ),
+        ({"kind": "spend_limit"}, anthropic.EnforcedSpendLimitReachedError, "rate_limit_error"),
+        ({"kind": "spend_limit", "form": "contract"}, anthropic.ContractSpendLimitReachedError, "rate_limit_error"),
+        ({"kind": "spend_limit", "form": "ramp"}, anthropic.RampLimitExceededError, "rate_limit_error"),
         ({"kind": "spend_limit", "form": "own"}, anthropic.BadRequestError, "invalid_request_error"),
-        ({"kind": "spend_limit", "form": "billing"}, anthropic.APIStatusError, "billing_error"),
+        ({"kind": "spend_limit", "form": "billing"}, anthropic.PaymentRequiredError, "billing_error"),
         ({"kind": "context_length_exceeded"}, anthropic.BadRequestError, "invalid_request_error"),
         ({"kind": "client_error", "status": 413, "body": "html"}, anthropic.APIStatusError, None),
         ({"kind": "reset_after_billing"}, anthropic.APIConnectionError, None),
+        ({"kind": "cut_json"}, anthropic.APIConnectionError, None),
+        ({"kind": "hang"}, anthropic.APITimeoutError, None),
     ],
 )
 def test_exceptions(
@@ -131,7 +160,7 @@ def test_exceptions(
 ) -> None:
     simulator.set_scenario({**STRICT, "faults": [fault]})
     with pytest.raises(expected) as raised:
-        ask(claude)
+        ask(claude.with_options(timeout=1))
     if kind is not None:
         body: Any = raised.value.body  # type: ignore[attr-defined]
         assert body["error"]["type"] == kind
@@ -313,3 +342,20 @@ def test_processing_queue(claude: anthropic.Anthropic, simulator: Simulator) -> 
     with pytest.raises(anthropic.RateLimitError):
         claude.messages.batches.create(requests=[request("a"), request("b")])
     claude.messages.batches.create(requests=[request("a")])
+
+
+def test_results_come_as_a_stream(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    """Row by row, whatever separators the answers hold; a download that breaks is no end of the results."""
+    simulator.set_scenario({**STRICT, "answers": [{"form": "line_separators"}]})
+    made = claude.messages.batches.create(requests=[request(f"i-{n}", "Which licence? " * 20) for n in range(50)])
+    ended(claude, made.id)
+    rows = claude.messages.batches.results(made.id)
+    first = next(rows)
+    assert first.result.type == "succeeded"
+    block: Any = first.result.message.content[0]
+    assert "\u2028" in block.text
+    assert len(list(rows)) == 49
+    simulator.set_scenario({**STRICT, "faults": [{"kind": "cut_json", "on": ["batch_results"]}]})
+    with pytest.raises(Exception, match="peer|incomplete|Expecting|Unterminated") as broken:
+        list(claude.messages.batches.results(made.id))
+    assert not isinstance(broken.value, anthropic.APIStatusError)

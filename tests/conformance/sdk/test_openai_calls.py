@@ -18,6 +18,7 @@ SCHEMA: dict[str, object] = {
     "additionalProperties": False,
 }
 FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}
+TOOLS: Any = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
 
 
 def ask(client: openai.OpenAI, text: str = "Which licence?", **more: Any) -> Any:
@@ -90,6 +91,12 @@ def test_headers(gpt: openai.OpenAI) -> None:
             "invalid_json_schema",
         ),
         ({"extra_body": {"model": None}}, None, None),
+        ({"stream": True}, "stream", "unsupported_value"),
+        ({"n": 2}, "n", "unsupported_value"),
+        ({"logprobs": True}, "logprobs", "unsupported_value"),
+        ({"modalities": ["text", "audio"]}, "modalities", "unsupported_value"),
+        ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice", "unsupported_value"),
+        ({"web_search_options": {}}, "web_search_options", "unsupported_value"),
     ],
 )
 def test_bad_requests(
@@ -150,6 +157,39 @@ def test_keys(simulator: Simulator) -> None:
     ):
         ask(client)
     assert refused.value.code == "invalid_api_key"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "code"),
+    [
+        ({"stream": True}, openai.BadRequestError, "unsupported_value"),
+        ({"background": True}, openai.BadRequestError, "unsupported_value"),
+        ({"previous_response_id": "resp_1"}, openai.BadRequestError, "previous_response_not_found"),
+        ({"conversation": "conv_1"}, openai.NotFoundError, None),
+        ({"extra_body": {"colour": "red"}}, openai.BadRequestError, "unknown_parameter"),
+    ],
+)
+def test_responses_that_are_refused(
+    gpt: openai.OpenAI, simulator: Simulator, changes: dict[str, Any], expected: type[openai.APIStatusError], code: str
+) -> None:
+    """What is not simulated is refused, as an unknown parameter is, and costs nothing."""
+    with pytest.raises(expected) as refused:
+        gpt.responses.create(**{"model": "gpt-6-luna", "input": "Which licence?", **changes})
+    assert refused.value.code == code
+    assert simulator.ledger()["accepted"]["calls"] == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("length", openai.LengthFinishReasonError), ("content_filter", openai.ContentFilterFinishReasonError)],
+)
+def test_a_parsed_answer_that_is_cut_or_filtered(
+    gpt: openai.OpenAI, simulator: Simulator, form: str, expected: type[Exception]
+) -> None:
+    simulator.set_scenario({**STRICT, "answers": [{"form": form}]})
+    messages: Any = [{"role": "user", "content": "Which licence?"}]
+    with pytest.raises(expected):
+        gpt.chat.completions.parse(model="gpt-6-luna", messages=messages, response_format=FORMAT)
 
 
 def test_the_client_retries_what_it_may(simulator: Simulator) -> None:

@@ -110,3 +110,14 @@ def test_files_expire(gpt: openai.OpenAI, simulator: Simulator) -> None:
     simulator.set_clock(advance_s=31 * 86_400)
     with pytest.raises(openai.NotFoundError):
         gpt.files.content(ident)
+
+
+def test_content_comes_as_a_stream(gpt: openai.OpenAI) -> None:
+    """E6: in pieces, without the whole of it in memory."""
+    data = b"".join(b'{"n":%d}\n' % n for n in range(50_000))
+    ident = upload(gpt, data)
+    with gpt.files.with_streaming_response.content(ident) as content:
+        pieces = list(content.iter_bytes(65_536))
+    assert (b"".join(pieces), len(pieces) > 5) == (data, True)
+    with gpt.files.with_streaming_response.content(ident) as content:
+        assert sum(1 for _ in content.iter_lines()) == 50_000

@@ -77,8 +77,12 @@ def test_notice_of_a_batch(gpt: openai.OpenAI, simulator: Simulator, receiver: R
     [(headers, body)] = receiver.wait(1)
     event: Any = gpt.webhooks.unwrap(body, headers, secret=SECRET)
     assert (event.type, event.data.id) == ("batch.completed", batch.id)
+    gpt.webhooks.verify_signature(body, headers, secret=SECRET)
+    gpt.webhooks.verify_signature(body, headers, secret=SECRET, tolerance=60)
     with pytest.raises(openai.InvalidWebhookSignatureError):
         gpt.webhooks.unwrap(body + b" ", headers, secret=SECRET)
+    with pytest.raises(openai.InvalidWebhookSignatureError):
+        gpt.webhooks.verify_signature(body, headers, secret="whsec_" + "QUJE" * 8)
 
 
 @pytest.mark.parametrize("form", ["bad_signature", "old_timestamp"])
@@ -143,3 +147,25 @@ def test_management_and_rotation(gpt: openai.OpenAI, receiver: Receiver) -> None
     assert gpt.webhooks.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
         gpt.webhooks.retrieve(made.id)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"url": "ftp://example.org"}, "url"),
+        ({"event_types": []}, "event_types"),
+        ({"name": ""}, "name"),
+        ({"extra_body": {"colour": "red"}}, "Unknown parameter: 'colour'"),
+    ],
+)
+def test_endpoints_that_are_refused(gpt: openai.OpenAI, changes: dict[str, Any], said: str) -> None:
+    wanted: Any = {"name": "mill", "url": "http://127.0.0.1:9/hook", "event_types": ["batch.completed"], **changes}
+    with pytest.raises(openai.BadRequestError, match=said):
+        gpt.webhooks.create(**wanted)
+
+
+def test_pages_of_endpoints(gpt: openai.OpenAI) -> None:
+    url: Any = "http://127.0.0.1:9/hook"
+    made = {gpt.webhooks.create(name=f"mill {n}", url=url, event_types=["batch.failed"]).id for n in range(5)}
+    seen = [one.id for one in gpt.webhooks.list(limit=2)]
+    assert (len(seen), set(seen)) == (5, made)

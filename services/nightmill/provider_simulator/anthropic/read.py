@@ -101,8 +101,9 @@ def _checked(operation: Operation, data: Object, scenario: Scenario, version: st
 
 def _rules(data: Object) -> ApiError | None:
     """What no table of fields can say."""
-    if data.get("stream") is True:
-        return ApiError(status=400, message="stream: streaming is not supported here")
+    refusal = _unserved(data)
+    if refusal is not None:
+        return refusal
     if data.get("max_tokens") == 0:
         return ApiError(status=400, message="max_tokens: Input should be greater than or equal to 1")
     messages = data["messages"]
@@ -127,6 +128,16 @@ def _rules(data: Object) -> ApiError | None:
         budget = thinking.get("budget_tokens")
         if isinstance(budget, int) and budget >= limit:
             return ApiError(status=400, message="`max_tokens` must be greater than `thinking.budget_tokens`.")
+    return None
+
+
+def _unserved(data: Object) -> ApiError | None:
+    """What the real API takes and the simulator does not do."""
+    if data.get("stream") is True:
+        return ApiError(status=400, message="stream: streaming is not supported here")
+    chosen = data.get("tool_choice")
+    if isinstance(chosen, dict) and chosen.get("type") in ("any", "tool"):
+        return ApiError(status=400, message=f"tool_choice: type '{chosen['type']}' is not supported by this model")
     return None
 
 

@@ -13,6 +13,7 @@ from nightmill.provider_simulator.checks import Check
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.openai import fields
 from nightmill.provider_simulator.openai.caching import cached_prefixes, is_breakpoint
+from nightmill.provider_simulator.openai.unserved import unserved
 from nightmill.provider_simulator.openai.words import worded
 from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.scenario import Dialect, Scenario
@@ -72,7 +73,7 @@ def _checked(reader: _Reader, data: Object, scenario: Scenario) -> ApiError | No
 
 def _chat_rules(data: Object, scenario: Scenario) -> ApiError | None:
     """What no table of fields can say."""
-    refusal = _not_simulated(data)
+    refusal = unserved(data)
     if refusal is not None:
         return refusal
     if scenario.dialect is not Dialect.OPENAI:
@@ -98,7 +99,7 @@ def _chat_rules(data: Object, scenario: Scenario) -> ApiError | None:
 
 
 def _responses_rules(data: Object, scenario: Scenario) -> ApiError | None:
-    refusal = _not_simulated(data)
+    refusal = unserved(data)
     if refusal is not None or scenario.dialect is not Dialect.OPENAI:
         return refusal
     options = data.get("text")
@@ -109,19 +110,6 @@ def _responses_rules(data: Object, scenario: Scenario) -> ApiError | None:
 
 
 def _no_rules(data: Object, scenario: Scenario) -> ApiError | None:
-    return None
-
-
-def _not_simulated(data: Object) -> ApiError | None:
-    """What the real API takes and this one does not."""
-    if data.get("stream"):
-        return errors.invalid(
-            "Unsupported value: 'stream' does not support true here. Only false is supported.",
-            param="stream",
-            code="unsupported_value",
-        )
-    if data.get("n") not in (None, 1):
-        return errors.invalid("Unsupported value: 'n' supports only 1 here.", param="n", code="unsupported_value")
     return None
 
 
