@@ -2,7 +2,7 @@
 
 One partition owns a pool, so one process decides on it. The answer and the levels commit together: a grant that a
 holder sees has been charged. The clock is this process's own; a row that this process did not write, or wrote before
-its clock jumped, is taken over as if no time had passed since.
+its clock jumped, is taken over as if no time had passed since it was written.
 """
 
 import logging
@@ -55,7 +55,7 @@ class RateGovernor(Service):
                 "give all services the same config folder and restart them"
             )
         memory = self._remembered(part)
-        before = self._state(ask.pool, part, terms) or fresh(ask.pool, part.now_ms)
+        before = self._state(ask.pool, part) or fresh(ask.pool, part.now_ms)
         waiting = memory.waiting.setdefault(ask.pool, {})
         answer = grant(before, ask, part.now_ms, terms, waiting)
         if answer is None:
@@ -81,7 +81,7 @@ class RateGovernor(Service):
             terms = self._terms.get(row.pool)
             if terms is None or not row.holders:
                 continue
-            before = self._state(row.pool, part, terms) or row
+            before = self._state(row.pool, part) or row
             state = advance(before, part.now_ms, terms)
             if before is row and _lives(before) == _lives(state):
                 continue
@@ -112,13 +112,13 @@ class RateGovernor(Service):
         waiting = memory.waiting.get(state.pool, {})
         memory.waiting[state.pool] = {holder: kept for holder, kept in waiting.items() if holder in live}
 
-    def _state(self, pool: str, part: Partition, terms: Terms) -> LeaseStateRow | None:
+    def _state(self, pool: str, part: Partition) -> LeaseStateRow | None:
         """The row as it is, if this process wrote it; else as taken over now."""
         row = part.table(LeaseStateRow).get(pool)
         if row is None:
             return None
         mine = self._memory.setdefault(part.number, _Memory()).written.get(pool)
-        return row if row == mine else take_over(row, part.now_ms, terms)
+        return row if row == mine else take_over(row, part.now_ms)
 
 
 def _lives(state: LeaseStateRow) -> set[tuple[str, int, bool]]:

@@ -217,13 +217,13 @@ def test_a_call_larger_than_the_burst_goes_alone_when_the_level_has_drained() ->
 
 
 def test_a_take_over_lets_no_time_pass() -> None:
-    """E2. The new owner's clock is a day ahead; the level is what it was, the lease has its full ttl and guard."""
+    """E2. The new owner's clock is a day ahead; level and lease are what they were when the row was written."""
     state, _ = _granted(EMPTY, _ask(1, wants=5_000), 0)
     state = advance(state, T0 + 3_000, TERMS)
     day_ms = 86_400_000
-    taken = take_over(state, T0 + day_ms, TERMS)
+    taken = take_over(state, T0 + day_ms)
     assert taken.input_tokens_level == state.input_tokens_level == 5_000_000
-    assert _lease(taken).remaining_ms == 5_000
+    assert _lease(taken).remaining_ms == 5_000 - 3_000
     assert _granted(taken, _ask(1, holder="b", wants=5_000), day_ms)[1].granted.input_tokens == 0
 
 
