@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _INPUTS = {channel.name: channel for channel in CHANNELS if channel.consumers}
 #: a word of the publisher that comes a second time much later would be a new word; it is repeated at once or not at all
 _REPEATED = frozenset(_INPUTS) - {BATCH_CONTROLLED.name}
-_MOVABLE = ("provider_gateway", "rate_governor", "publisher", "dispatcher", "planner", "ledger")
 
 
 class Faults:
@@ -119,7 +118,7 @@ class Faults:
     def _move(self) -> None:
         """A new instance on an empty host; the old one is dead, or sleeps and comes back before it is told to go."""
         world = self._world
-        movable = [p for p in world.processes if p.alive and not p.busy and p.service in _MOVABLE]
+        movable = [p for p in world.processes if p.alive and not p.busy and p.service in world.shape.movable]
         if not movable:
             return
         service = world.random.choice(sorted({process.service for process in movable}))

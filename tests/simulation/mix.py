@@ -10,6 +10,8 @@ from typing import Any
 
 from simulation.bulk.mix import BulkDraw, BulkFocus
 
+MOVABLE = ("provider_gateway", "rate_governor", "publisher", "dispatcher", "planner", "ledger")
+
 
 @dataclass(slots=True)
 class Mix:
@@ -29,6 +31,8 @@ class Mix:
     slew: float = 0.0  #: clocks of gateways' hosts run too fast or too slow
     pause_in_step: float = 0.0  #: SIGSTOP between a decision and its commit
     pause_in_call: float = 0.0  #: SIGSTOP between two of a call's steps
+    pause_to_end: float = 0.0  #: SIGSTOP before a send, until shortly before its permit ends; its loop sleeps on
+    slow_disk: float = 0.0  #: a write of the outbox takes seconds, and the loop goes on
     slow_send: float = 0.0  #: a request leaves up to half a second after its last look at the clock
     stuck: float = 0.0  #: a loop stands still for a while, its other threads go on
     move: float = 0.0  #: to another host: a new instance, an empty disk; the old one may come back as a zombie
@@ -77,6 +81,8 @@ _STRONG: dict[str, float] = {
     "slew": 1.0,
     "pause_in_step": 0.01,
     "pause_in_call": 0.005,
+    "pause_to_end": 0.005,
+    "slow_disk": 0.05,
     "slow_send": 0.25,
     "stuck": 0.003,
     "move": 0.002,
@@ -94,6 +100,7 @@ _STRONG: dict[str, float] = {
     "stranger": 0.2,
     "command": 0.004,
 }
+_LATE = frozenset({"pause_to_end", "slow_disk"})
 _PROVIDER = 0.25  #: the most that one kind of provider's fault takes of all calls
 
 
@@ -117,16 +124,22 @@ class Shape:
     lag_mark: int
     turns: int  #: scheduler's turns with faults
     idle_ms: tuple[int, ...] = (50, 250, 1_000, 3_000)  #: how long a turn takes in which nobody has anything to do
+    movable: tuple[str, ...] = MOVABLE  #: of what an instance may move to another host
+    leaps: float = 0.005  #: how often seconds pass between two events
     columns: tuple[str, ...] = field(default=())
 
 
-def draw_mix(random: Random) -> Mix:
-    """A random subset of the faults, each somewhere below its strongest."""
+def draw_mix(random: Random, late: Random) -> Mix:
+    """A random subset of the faults, each somewhere below its strongest.
+
+    `late` draws faults that were thought of later, so that seeds stay what they were but for those.
+    """
     mix = Mix()
     density = random.choice((0.15, 0.3, 0.5, 0.8))
     for each in fields(Mix):
-        if random.random() < density:
-            setattr(mix, each.name, _STRONG.get(each.name, _PROVIDER) * random.choice((0.3, 1.0)))
+        source = late if each.name in _LATE else random
+        if source.random() < density:
+            setattr(mix, each.name, _STRONG.get(each.name, _PROVIDER) * source.choice((0.3, 1.0)))
     return mix
 
 

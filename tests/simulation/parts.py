@@ -60,7 +60,7 @@ def _gateway(process: "Process", blobs: SimulatedBlobs) -> Service:
         host=process.name,
         clock_ms=lambda: process.now_ms,
         put_blob=blobs.put,
-        is_slow=lambda: world.happens("slow_send"),
+        happens=world.happens,
     )
     if world.bulk is not None:
         process.runner = world.bulk.runner(process, str(process.bulk_folder), blobs)

@@ -25,6 +25,8 @@ _TIMING = {"rate_governor": Timing(session_timeout_ms=2000, transaction_timeout_
 SLEW = 0.1  #: a kernel lets a clock be slewed by up to a tenth (adjtimex(2), tick)
 SLEW_MS = 40_000
 
+_WAKES_BEFORE_MS = 500
+
 _TICK_MS = 250  #: time alone gives a process something to do no oftener
 
 Work = tuple[str, Callable[[], None]]
@@ -80,6 +82,12 @@ class Process:
         since_ms = self.world.now_ms - self.world.start_ms
         gone_ms = SLEW_MS - abs(since_ms % (2 * SLEW_MS) - SLEW_MS)
         return self.world.now_ms + self.skew_ms + int(self.slew * gone_ms)
+
+    @property
+    def pace(self) -> float:
+        """How much of that clock's time passes while the world's does."""
+        rising = (self.world.now_ms - self.world.start_ms) % (2 * SLEW_MS) < SLEW_MS
+        return 1 + (self.slew if rising else -self.slew)
 
     @property
     def has_threads(self) -> bool:
@@ -177,6 +185,8 @@ class Process:
             self.paused_until_ms = self.world.now_ms + self.world.random.choice(naps_ms)
             self.world.note(self.name, f"is stopped in a {work[0]} for {self.paused_until_ms - self.world.now_ms} ms")
             return
+        if self._sleeps_to_the_end():
+            return
         self.busy = True
         self.world.activity += 1
         try:
@@ -185,6 +195,20 @@ class Process:
             self.die(type(error).__name__)
         finally:
             self.busy = False
+
+    def _sleeps_to_the_end(self) -> bool:
+        """Whether it is stopped with calls that were about to leave, and wakes when their lease is almost over.
+
+        Its loop comes back later, so nobody renews the lease.
+        """
+        end_ms = 0 if self.caller is None else self.caller.permitted_until_ms
+        if end_ms - self.now_ms <= _WAKES_BEFORE_MS or not self.world.happens("pause_to_end"):
+            return False
+        nap_ms = int((end_ms - self.now_ms) / self.pace) - self.world.random.randint(1, _WAKES_BEFORE_MS)
+        self.paused_until_ms = self.world.now_ms + max(1, nap_ms)
+        self.stuck_until_ms = self.paused_until_ms + self.world.random.choice((9_000, 12_000))
+        self.world.note(self.name, f"is stopped before a send for {nap_ms} ms")
+        return True
 
     def _falls_asleep(self, work: str) -> bool:
         if work == "call":

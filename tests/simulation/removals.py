@@ -19,6 +19,7 @@ from nightmill.provider_gateway import recovery
 from nightmill.provider_gateway import service as gateway_service
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.service import ProviderGateway
+from nightmill.provider_gateway.slots import Slots
 from nightmill.publisher import accounting, batches
 from nightmill.publisher import service as publisher_service
 from nightmill.publisher.accounting import Change, Chunk
@@ -26,7 +27,7 @@ from nightmill.publisher.desk import Desk
 from nightmill.publisher.service import Publisher
 from nightmill.publisher.targets.files import FilesTarget
 from nightmill.rate_governor import pool as governor_pool
-from simulation.caller import SimulatedCaller
+from nightmill.rate_governor import service as governor_service
 
 Off = Callable[[], AbstractContextManager[None]]
 
@@ -157,16 +158,15 @@ outbox_mark = off((Outbox, "write", lambda self, marks, answers: _outbox_write(s
 outbox_answer = off((Outbox, "write", lambda self, marks, answers: _outbox_write(self, marks, ())))
 
 
-def _sent_whenever(_caller: SimulatedCaller, lane: Any) -> bool:
-    return bool(lane.marked) and lane.in_flight < lane.slots
+_let_go = Slots.let_go
+_LONG_AGO_MS = -(2**62)
 
-
-#: the simulation's caller stands for `HttpCaller`, step by step
-lease_end_before_send = off((SimulatedCaller, "_may_let_go", _sent_whenever))
+#: nobody looks at the clock between the mark and the send
+lease_end_before_send = off((Slots, "let_go", lambda self, now_ms: _let_go(self, _LONG_AGO_MS)))
 
 
 #: what waits at the HTTP side counts as started, as if it had been sent when it was handed over
-held_until_sent = off((SimulatedCaller, "unsent", lambda self, lane: frozenset()))
+held_until_sent = off((Slots, "unsent", lambda self, lane: frozenset()))
 
 
 # -- rate governor
@@ -175,7 +175,16 @@ _Terms = governor_pool.Terms
 _terms_of = _Terms.of
 
 
-slots_until_call_deadline = off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), call_deadline_ms=0)))
+def _on_terms(**terms: Any) -> Off:
+    return off((_Terms, "of", lambda pool: dataclasses.replace(_terms_of(pool), **terms)))
+
+
+#: the governor counts a lease as over as soon as it is granted
+lease_time_to_live = _on_terms(guard_ms=1 - governor_pool.TTL_MS)
+lease_guard_time = _on_terms(guard_ms=0)
+slots_until_call_deadline = _on_terms(call_deadline_ms=0)
+#: another host's clock is believed
+no_time_at_take_over = off((governor_service, "take_over", lambda row, now_ms: row))
 
 
 # -- planner, publisher, ledger

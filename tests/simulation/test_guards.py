@@ -2,15 +2,15 @@
 
 import pytest
 
-from simulation.bulk.guards import BULK_GUARDS
-from simulation.guards import GUARDS, Guard
+from simulation.find import ALL
+from simulation.guards import Guard
 from simulation.seeds import Failure, run_seed
 from simulation.world import Run
 
 _MORE = 60  #: seeds that are tried when a change of the product has changed what the known ones lead to
 
 
-@pytest.mark.parametrize("guard", [*GUARDS, *BULK_GUARDS], ids=lambda guard: guard.name)
+@pytest.mark.parametrize("guard", ALL, ids=lambda guard: guard.name)
 def test_a_seed_fails_without_the_guard(guard: Guard) -> None:
     seen: set[str] = set()
     for seed in (*guard.seeds, *range(_MORE)):

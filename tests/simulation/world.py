@@ -63,7 +63,7 @@ class World:
     def __init__(self, seed: int, root: Path, focus: Focus | None = None) -> None:
         self.seed, self.root, self.results = seed, root, root / "results"
         self.random = Random(seed)
-        self.mix, self.shape = draw_mix(self.random), draw_shape(self.random)
+        self.mix, self.shape = draw_mix(self.random, Random(f"{seed} late")), draw_shape(self.random)
         if focus is not None:
             self.mix, self.shape = focus.mix(), replace(self.shape, **focus.shape)
         self.now_ms = self.start_ms = START_MS
@@ -134,7 +134,7 @@ class World:
     def _stride(self, idle: int) -> int:
         if idle > 2:
             return self.random.choice(self.shape.idle_ms)
-        if self.random.random() < 0.005:
+        if self.random.random() < self.shape.leaps:
             return self.random.choice((1_000, 4_000))
         return int(self.random.expovariate(1 / self.shape.tempo_ms))
 
