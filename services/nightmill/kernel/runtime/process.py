@@ -100,8 +100,11 @@ def _run(service: Service, settings: Settings, stop: _Stop) -> int:
         loop.step(_now_ms(), _BUSY_POLL_S)
     ready.write_text(str(os.getpid()))
     log.info("service ready", extra={"action": "service_ready", "partitions": loop.partitions})
+    committed = False
     while not stop.asked:
-        loop.step(_now_ms(), _BUSY_POLL_S if service.busy() else _IDLE_POLL_S)
+        # what was waiting for a commit goes on at the next tick, with or without input
+        hurries = committed or service.busy()
+        committed = loop.step(_now_ms(), _BUSY_POLL_S if hurries else _IDLE_POLL_S).committed
     loop.close()
     ready.unlink(missing_ok=True)
     log.info("service stopped", extra={"action": "service_stopped"})
