@@ -177,8 +177,9 @@ class Planner(Service):
             if not rows:
                 return NOTHING
             desk = self._desks[part.number] = _Desk(Freezer(self._blobs, self._measured))
-        desk.busy = bool(rows)
-        planned = self._plan_next([row for row in rows if row.phase in _PLANNING], desk, part)
+        planning = [row for row in rows if row.phase in _PLANNING]
+        desk.busy = bool(planning)  # what is released is committed as soon as it may be: others wait for it
+        planned = self._plan_next(planning, desk, part)
         released = self._release([row for row in rows if row.phase is PlanPhase.RELEASING], part)
         decisions = [decision for decision in (planned, released) if decision is not NOTHING]
         if len(decisions) < 2:
