@@ -36,7 +36,7 @@ ASK_GAP_MS = 100
 SHORT_GAP_MS = 500
 #: After an answer that gave fewer slots than there are calls: another holder may have given up its own since.
 SLOTS_GAP_MS = 1_000
-#: A lease is given up when nothing was in flight and nothing wanted for this long: others may want its slots.
+#: Slots that are of no use for so long, half of them or all, are given back: others may want them.
 IDLE_MS = 500
 #: An ask without an answer is taken for lost.
 LOST_AFTER_MS = 1_000
@@ -101,7 +101,7 @@ class LeaseHolder:
         self._in_flight = self._slots = self._peak = 0
         self._seen_ms = 0
         self._expires_at_ms = self._renew_at_ms = 0
-        self._idle_since_ms: int | None = None
+        self._idle_since_ms: int | None = None  #: since when half of the slots would do
         self._asks: list[_Ask] = []
         self._last: _Ask | None = None
         self._answered_seq = 0
@@ -182,28 +182,31 @@ class LeaseHolder:
         `slots` may; None: all that are reserved.
 
         An ask is due when nothing is held and something is wanted; when more is wanted than is held; at half life;
-        as soon as the calls fit lowered slots. A lease that has been idle for `IDLE_MS` is given up.
+        as soon as the calls fit lowered slots; when half of the slots are idle. When all are, the lease is given up.
         """
         self._observe(now_ms)
         in_use = self._in_flight if slots_in_use is None else slots_in_use
         slots = min(self._in_flight + wanted.calls, self._pool_slots)
         self._peak = max(self._peak, slots)
+        if idle := self._is_idle(now_ms, slots):
+            self._peak = slots
         if slots == 0:
-            return self._send(now_ms, NOTHING, NOTHING, 0, 0, in_use) if self._is_idle(now_ms) else None
-        self._idle_since_ms = None
+            return self._send(now_ms, NOTHING, NOTHING, 0, 0, in_use) if idle else None
         wants = self._wants(now_ms, wanted)
-        if not self._is_due(now_ms, wanted, wants, slots, in_use):
-            return None
-        return self._send(now_ms, wants, unsent(), self._peak, slots, in_use)
+        is_due = idle or self._is_due(now_ms, wanted, wants, slots, in_use)
+        return self._send(now_ms, wants, unsent(), self._peak, slots, in_use) if is_due else None
 
     # -- when to ask
 
-    def _is_idle(self, now_ms: int) -> bool:
-        """Whether a lease that has nothing to do is to be given up."""
+    def _is_idle(self, now_ms: int, slots: int) -> bool:
+        """Whether a lease of which so many slots are of use has had too many for long enough."""
+        if not self.is_alive(now_ms) or slots * 2 > self._slots:
+            self._idle_since_ms = None
+            return False
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
-        # a clock that was set back must not keep it
-        return self.is_alive(now_ms) and not 0 <= now_ms - self._idle_since_ms < IDLE_MS
+        # a clock that was set back must not keep them
+        return not 0 <= now_ms - self._idle_since_ms < IDLE_MS
 
     def _is_due(self, now_ms: int, wanted: Wanted, wants: Vector, slots: int, in_use: int) -> bool:
         last = self._last
@@ -265,7 +268,7 @@ class LeaseHolder:
         self._last = sent
         self._reported = most(self._reported, started)
         self._peak = peak
-        self._lowered = False
+        self._lowered, self._idle_since_ms = False, None
         if wants_slots == 0:
             # Given up: the governor takes back what is held, so answers to this and earlier asks are void.
             self._asks, self._answered_seq = [], seq

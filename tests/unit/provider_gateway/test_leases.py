@@ -243,6 +243,17 @@ def test_slots_that_somebody_gave_up_are_asked_for(calls: int, slots: int, at_ms
     assert holder.ask(T0 + at_ms, _wanted(calls)) is not None
 
 
+def test_slots_that_are_of_no_use_are_given_back() -> None:
+    """E2, Q5. Ten slots, four calls for half a second: the others can have six of them."""
+    holder = _leased()
+    assert holder.ask(T0 + 100, _wanted(6)) is None
+    assert holder.ask(T0 + 200, _wanted(4)) is None
+    assert holder.ask(T0 + 600, _wanted(6)) is None  # six were of use again
+    assert holder.ask(T0 + 700, _wanted(4)) is None
+    assert holder.ask(T0 + 1_199, _wanted(4)) is None
+    assert _ask(holder, 1_200, _wanted(4)).wants_slots == 4
+
+
 def test_the_ask_reaches_ahead_of_the_queue() -> None:
     """E2. 100 calls in a second make 800 in two ttl of 4 s, though only 5 are waiting."""
     holder = _leased(tokens=1_000_000, requests=1_000)
