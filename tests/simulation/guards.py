@@ -43,7 +43,7 @@ GUARDS: tuple[Guard, ...] = (
         off=removals.dedup_of_plans,
         focus=Focus(("rewind",)),
         invariants=("each waiter is settled once",),
-        seeds=(8,),
+        seeds=(10, 15),
     ),
     Guard(
         name="dedup-of-judgements",
@@ -83,7 +83,7 @@ GUARDS: tuple[Guard, ...] = (
             {"backlog": 0.03},
         ),
         invariants=("nothing starts for a batch that stands still", "an older generation is told nothing"),
-        seeds=(42,),
+        seeds=(49, 52),
     ),
     Guard(
         name="words-not-here-yet",
