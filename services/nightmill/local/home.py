@@ -6,17 +6,20 @@ import errno
 import json
 import os
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 from nightmill.local.errors import LaptopError
-from nightmill.local.processes import birth_of, try_lock
+from nightmill.local.processes import birth_of, is_alive, try_lock
 from nightmill.local.supervision import BROKER
 
 _PRIVATE = 0o700
 _PROBE_BYTES = 4096
+_LAST_BREATH_S = 10.0
+_LOOK_S = 0.05
 _REMEDIES = {
     errno.ENOSPC: "free space there, or name a folder on another disk with --home",
     errno.EDQUOT: "free space there or raise the quota, or name a folder on another disk with --home",
@@ -117,15 +120,20 @@ def open_home(root: Path | None = None) -> Home:
 
 
 def lock_home(home: Home) -> int:
-    """Take the home for one supervisor and return the lock's descriptor, which is freed when the process ends."""
-    descriptor = try_lock(home.root / "lock")
-    if descriptor is None:
+    """Take the home for one supervisor and return the lock's descriptor, which is freed when the process ends.
+
+    Raises `LaptopError` when somebody has it; one who was killed lets go of it a moment after it counts as gone.
+    """
+    give_up_s = time.monotonic() + _LAST_BREATH_S
+    while (descriptor := try_lock(home.root / "lock")) is None:
         holder = read_pid_file(home, "supervisor")
-        owner = f" by the supervisor with pid {holder[0]}" if holder else ""
-        raise LaptopError(
-            f"the home folder {home.root} is already in use{owner}",
-            remedy=f"nightmill down --home {home.root}, or name another folder with --home",
-        )
+        if holder is None or is_alive(*holder) or time.monotonic() >= give_up_s:
+            owner = f" by the supervisor with pid {holder[0]}" if holder else ""
+            raise LaptopError(
+                f"the home folder {home.root} is already in use{owner}",
+                remedy=f"nightmill down --home {home.root}, or name another folder with --home",
+            )
+        time.sleep(_LOOK_S)
     return descriptor
 
 

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_two_supervisors_never_share_a_home(tmp_path: Path) -> None:
     with pytest.raises(LaptopError, match=f"already in use by the supervisor with pid {os.getpid()}"):
         lock_home(home)
     os.close(lock)
+    os.close(lock_home(home))
+
+
+def test_a_home_whose_supervisor_was_killed_is_taken_as_soon_as_it_lets_go(tmp_path: Path) -> None:
+    """E11: its threads may still be ending when it counts as gone."""
+    home = open_home(tmp_path)
+    gone = subprocess.Popen(["true"])
+    write_pid_file(home, "supervisor", gone.pid)
+    gone.wait()
+    held = lock_home(home)
+    threading.Timer(0.2, os.close, [held]).start()
     os.close(lock_home(home))
 
 
