@@ -83,8 +83,15 @@ def test_a_home_whose_supervisor_was_killed_is_taken_as_soon_as_it_lets_go(tmp_p
     write_pid_file(home, "supervisor", gone.pid)
     gone.wait()
     held = lock_home(home)
-    threading.Timer(0.2, os.close, [held]).start()
+    let_go: list[int] = []
+
+    def end() -> None:
+        let_go.append(held)
+        os.close(held)
+
+    threading.Timer(0.2, end).start()
     os.close(lock_home(home))
+    assert let_go == [held]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x", "birth": null}', '{"pid": 1}'])
