@@ -10,9 +10,10 @@ from typing import Any
 
 from nightmill.dispatcher import fence, items
 from nightmill.dispatcher import service as dispatcher_service
-from nightmill.kernel.domain.lifecycle import ItemState
+from nightmill.dispatcher.service import Dispatcher
+from nightmill.kernel.domain.lifecycle import ControlState, ItemState
 from nightmill.kernel.runtime.loop import Loop
-from nightmill.kernel.runtime.service import Decision
+from nightmill.kernel.runtime.service import NOTHING, Decision
 from nightmill.kernel.wire.values import replace
 from nightmill.ledger import columns as ledger_columns
 from nightmill.provider_gateway import recovery
@@ -98,10 +99,14 @@ def _any_generation(generation: int, control: Any) -> fence.Standing:
     return _standing(generation, control)
 
 
-def _older_words_count(generation: int, control: Any) -> fence.Standing:
-    if control is not None and control.generation < generation:
-        return _standing(control.generation, control)
-    return fence.Standing.RUNNING if control is None else _standing(generation, control)
+_on_item_planned = Dispatcher.on_item_planned
+
+
+def _on_any_word(self: Dispatcher, planned: Any, part: Any) -> Any:
+    control = self._control_of(planned.batch_id)
+    if control is not None and control.state is ControlState.CANCELLED and control.generation < planned.generation:
+        return NOTHING
+    return _on_item_planned(self, planned, part)
 
 
 dedup_of_plans = off((items, "_heard_of", lambda row, batch_id, generation: False))
@@ -109,7 +114,7 @@ dedup_of_judgements = off((dispatcher_service, "is_current", _any_state))
 current_attempt = off((dispatcher_service, "is_current", lambda row, attempt: row.state is ItemState.DISPATCHED))
 dead_waiters = off((fence, "standing", _nobody_is_dead))
 generation_of_waiters = off((fence, "standing", _any_generation))
-words_not_here_yet = off((fence, "standing", _older_words_count))
+words_not_here_yet = off((Dispatcher, "on_item_planned", _on_any_word))
 
 
 # -- provider gateway

@@ -61,6 +61,17 @@ BULK_GUARDS: tuple[Guard, ...] = (
         seeds=(0, 1),
     ),
     Guard(
+        name="views-at-take-over",
+        where="runtime.loop._assign: views are read to their end before partitions are opened",
+        protects="who takes partitions over sees what their last owners have enqueued in others",
+        off=removals.views_at_take_over,
+        focus=_focus(
+            FILES, {"late_request": 0.15}, enqueued_tokens=400, max_requests=3, crash=0.02, pause=0.02, late_view=0.1
+        ),
+        invariants=("submissions keep to their limits",),
+        seeds=(68, 167),
+    ),
+    Guard(
         name="bulk-missing-is-unknown",
         where="provider_gateway.bulk.answers.answer: no line, and the batch was not cancelled",
         protects="what the results do not tell of counts as paid",

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+from nightmill.kernel.runtime.loop import Loop
+from nightmill.kernel.runtime.table import Views
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.book import Book
 from nightmill.provider_gateway.bulk import answers, fetching, office, outcomes, results, steps, todo
@@ -82,6 +84,16 @@ def _by_number(self: Requests, candidates: Any, errand: e.LookUp, dialect: Any) 
 #: a batch of as many requests is taken for ours
 orphan_by_ids = off((Requests, "_recognised", _by_number))
 
+
+_assign = Loop._assign
+
+
+def _without_catching_up(loop: Any, *change: Any) -> None:
+    with off((Views, "catch_up", lambda *_: None))():
+        _assign(loop, *change)
+
+
+views_at_take_over = off((Loop, "_assign", _without_catching_up))
 
 enqueued_room = off((office, "room", lambda most, *_, **__: most))
 

@@ -52,6 +52,7 @@ class Loop:
         pace: Pace | None = None,
     ) -> None:
         self._service = service
+        self._clock_s = clock_s
         self._pace = pace or Pace()
         inputs = [c for c in CHANNELS if service.name in c.consumers]
         self._outbound = Outbound(service.name, log_.partitions)
@@ -164,6 +165,8 @@ class Loop:
             self._owned.discard()
         for number in change.lost:
             self._owned.close(number)
+        if change.gained:  # what their last owners, and we, wrote elsewhere is seen before anything is decided
+            self._views.catch_up(self._clock_s)
         for number in change.gained:
             self._owned.open(number, change.starts, now_ms)
         metrics.gauge("partitions_open", len(self.partitions))

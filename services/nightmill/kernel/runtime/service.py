@@ -112,8 +112,9 @@ class Partition(Protocol):
 
 
 class View(Protocol[Row_co]):
-    """Somebody else's compacted topic, whole, read-only, loaded to its end before the service starts.
+    """Somebody else's compacted topic, whole, read-only.
 
+    It is read to its end before the service starts and before partitions are opened; after that it may lag.
     A missing entry means "wait": a view carries no work.
     """
 

@@ -10,6 +10,7 @@ from nightmill.kernel.wire.codec import Codec, Undecodable, codecs
 from nightmill.kernel.wire.topics import CHANNELS, TABLES
 
 _POLL_S = 0.2
+_NO_PROGRESS_S = 60
 _BATCH = 5_000
 
 
@@ -34,8 +35,8 @@ def restore(log: Log, store: StateStore, tables: Sequence[Table], number: int, c
             store.fold()
             if records:
                 since_s = clock_s()
-            elif clock_s() - since_s > 60:
-                raise LogUnavailable(f"restore of partition {number} made no progress for 60 s")
+            elif clock_s() - since_s > _NO_PROGRESS_S:
+                raise LogUnavailable(f"restore of partition {number} made no progress for {_NO_PROGRESS_S} s")
         store.set_positions({table.name: end for table, end in ends.items()})
         return count
     finally:
@@ -79,18 +80,27 @@ class Views:
         self.by_message: Mapping[type[Any], TopicView] = {c.message: TopicView(codecs()[c.message]) for c in channels}
         self._by_topic = {channel.name: self.by_message[channel.message] for channel in channels}
         self._reader = log.reader() if channels else None
+        self._places = [Place(channel.name, n) for channel in channels for n in range(log.partitions)]
         if self._reader is not None:
-            self._load([Place(channel.name, n) for channel in channels for n in range(log.partitions)], clock_s)
+            for place in self._places:
+                self._reader.start(place, 0)
+        self.catch_up(clock_s)
 
-    def _load(self, places: Sequence[Place], clock_s: Callable[[], float]) -> None:
-        assert self._reader is not None
-        ends = {place: self._reader.end(place) for place in places}
-        for place in places:
-            self._reader.start(place, 0)
-        deadline_s = clock_s() + 60
-        while any(self._reader.position(place) < ends[place] for place in places):
-            if self.refresh(_POLL_S) == 0 and clock_s() > deadline_s:
-                raise LogUnavailable("views could not be loaded to their end in 60 s")
+    def catch_up(self, clock_s: Callable[[], float]) -> None:
+        """Take in all that is there now.
+
+        Blocks until a pending transaction of a dead owner has ended. Raises `LogUnavailable` after 60 s without
+        progress.
+        """
+        if self._reader is None:
+            return
+        ends = {place: self._reader.end(place) for place in self._places}
+        since_s = clock_s()
+        while any(self._reader.position(place) < end for place, end in ends.items()):
+            if self.refresh(_POLL_S):
+                since_s = clock_s()
+            elif clock_s() - since_s > _NO_PROGRESS_S:
+                raise LogUnavailable(f"views made no progress for {_NO_PROGRESS_S} s")
 
     def refresh(self, timeout_s: float = 0.0) -> int:
         """Take in what is new; returns how many records. Raises `LogUnavailable`."""
