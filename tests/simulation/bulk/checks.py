@@ -76,8 +76,10 @@ class BulkChecks:
             for each in self._rows.values()
             if each.pool == row.pool and each.state in ENQUEUED and each is not row
         ]
-        # one request is as little as can go, and may be more than what is left
-        if most.tokens is not None and row.requests > 1 and sum(beside) + row.input_tokens > most.tokens:
+        if most.tokens is None or not beside or sum(beside) + row.input_tokens <= most.tokens:
+            return
+        # a request that is larger than anybody's share goes without one
+        if row.requests > 1 or row.input_tokens <= most.tokens // self._lane.world.broker.partitions:
             text = f"{row.input_tokens} tokens beside {sum(beside)} of {most.tokens}"
             raise Violation("submissions keep to their limits", text)
 

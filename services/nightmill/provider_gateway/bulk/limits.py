@@ -48,19 +48,24 @@ class Enqueued:
     partitions: int = 1
 
 
-def room(most: Size, enqueued: Enqueued, *, wanted_tokens: int) -> Size | None:
+def room(most: Size, enqueued: Enqueued, *, next_tokens: int, wanted_tokens: int) -> Size | None:
     """What the next submission of this process may hold beside those that are out; None: wait for one of them.
 
-    With nothing out it is at least one request, whatever the share: it goes alone, and the provider decides.
+    `next_tokens` are those of the next request, which goes whole, `wanted_tokens` those of all that wait. A request
+    larger than the share goes alone when nothing of this process is out; one larger than the limit, when nothing of
+    anybody is, and the provider decides.
     """
     if most.tokens is None:
         return most
     share = max(1, most.tokens * enqueued.owned // enqueued.partitions)
-    left = min(share - enqueued.here, most.tokens - enqueued.here - enqueued.elsewhere)
+    left = most.tokens - enqueued.here - enqueued.elsewhere
+    if next_tokens > share and not enqueued.here:
+        fits = next_tokens <= left or not enqueued.elsewhere
+        return replace(most, tokens=next_tokens) if fits else None
+    left = min(left, share - enqueued.here)
     is_out = enqueued.here or enqueued.elsewhere
-    if is_out and left < max(1, min(wanted_tokens, share // _WORTH_SHARE)):
-        return None
-    return replace(most, tokens=max(left, 1))
+    worth = min(wanted_tokens, share // _WORTH_SHARE) if is_out else 0
+    return replace(most, tokens=left) if left >= max(1, next_tokens, worth) else None
 
 
 def shrunk(most: Size, refused: Size, *, in_tokens: bool) -> Size:

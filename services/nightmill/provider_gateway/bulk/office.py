@@ -221,7 +221,7 @@ class Office:
             return standing.most
         everybody = self._counters.values()
         enqueued = enqueued_tokens(queue.access.name, everybody, self._everyones, partitions=self._partitions)
-        return room(standing.most, enqueued, wanted_tokens=queue.tokens)
+        return room(standing.most, enqueued, next_tokens=queue.next_tokens, wanted_tokens=queue.tokens)
 
     def _start(self, counter: Counter, errand: e.Errand, purpose: _Purpose) -> None:
         self._under_way[self._runner.start(errand)] = (counter, purpose)

@@ -28,6 +28,11 @@ class BulkQueue:
     def __len__(self) -> int:
         return len(self._orders)
 
+    @property
+    def next_tokens(self) -> int:
+        """Of the first one, which goes whatever its size."""
+        return self._orders[0].attempt.input_tokens
+
     def add(self, order: Order, now_ms: int) -> None:
         if not self._orders:
             self._first_ms = now_ms

@@ -29,15 +29,35 @@ def test_a_tenth_of_the_enqueued_tokens_is_left_alone() -> None:
     ],
 )
 def test_room_beside_what_is_enqueued(enqueued: int, wanted: int, tokens: int | None) -> None:
-    found = room(MOST, Enqueued(here=enqueued), wanted_tokens=wanted)
+    found = room(MOST, Enqueued(here=enqueued), next_tokens=1, wanted_tokens=wanted)
     assert (None if found is None else found.tokens) == tokens
 
 
-@given(st.integers(1, 10**6), st.integers(0, 2 * 10**6), st.integers(1, 10**7))
-def test_room_never_goes_beyond_the_limit(limit: int, enqueued: int, wanted: int) -> None:
-    found = room(Size(requests=1, bytes=1, tokens=limit), Enqueued(here=enqueued), wanted_tokens=wanted)
-    if found is not None and found.tokens is not None and enqueued:
-        assert enqueued + found.tokens <= max(limit, enqueued + 1)
+@pytest.mark.parametrize(
+    ("here", "elsewhere", "following", "tokens"),
+    [
+        (400, 0, 150, None),  # 100 are left of the share: the next one goes whole or not at all
+        (400, 0, 100, 100),
+        (0, 300, 600, 600),  # larger than the share, and nothing else: alone, in what all have left
+        (1, 300, 600, None),
+        (0, 401, 600, None),
+        (0, 0, 3_000, 3_000),  # larger than the limit: alone, and the provider decides
+        (0, 1, 3_000, None),
+    ],
+)
+def test_the_next_request_goes_whole_or_waits(here: int, elsewhere: int, following: int, tokens: int | None) -> None:
+    enqueued = Enqueued(here=here, elsewhere=elsewhere, owned=2, partitions=4)
+    found = room(MOST, enqueued, next_tokens=following, wanted_tokens=max(following, 100))
+    assert (None if found is None else found.tokens) == tokens
+
+
+@given(st.integers(1, 10**6), st.integers(0, 2 * 10**6), st.integers(1, 10**7), st.integers(1, 10**7))
+def test_room_never_goes_beyond_the_limit(limit: int, enqueued: int, following: int, more: int) -> None:
+    most = Size(requests=1, bytes=1, tokens=limit)
+    found = room(most, Enqueued(here=enqueued), next_tokens=following, wanted_tokens=following + more)
+    if found is not None and found.tokens is not None:
+        assert found.tokens >= following
+        assert enqueued + found.tokens <= limit or not enqueued
 
 
 @pytest.mark.parametrize(
@@ -53,7 +73,8 @@ def test_room_never_goes_beyond_the_limit(limit: int, enqueued: int, wanted: int
 )
 def test_partitions_share_what_may_be_enqueued(here: int, elsewhere: int, owned: int, tokens: int | None) -> None:
     """E2: a process takes the share of its partitions, and what the others have left."""
-    found = room(MOST, Enqueued(here=here, elsewhere=elsewhere, owned=owned, partitions=4), wanted_tokens=5_000)
+    enqueued = Enqueued(here=here, elsewhere=elsewhere, owned=owned, partitions=4)
+    found = room(MOST, enqueued, next_tokens=1, wanted_tokens=5_000)
     assert (None if found is None else found.tokens) == tokens
 
 
@@ -79,7 +100,7 @@ def test_no_more_is_enqueued_than_the_limit_whoever_owns_what(
         here = sum(tokens for partition, tokens in out if partition in mine)
         elsewhere = sum(tokens for _, tokens in out) - here if sees else 0
         enqueued = Enqueued(here=here, elsewhere=elsewhere, owned=len(mine), partitions=6)
-        found = room(Size(requests=1, bytes=1, tokens=limit), enqueued, wanted_tokens=wanted)
+        found = room(Size(requests=1, bytes=1, tokens=limit), enqueued, next_tokens=1, wanted_tokens=wanted)
         if found is not None and found.tokens is not None:
             out.append((mine[0], min(found.tokens, wanted)))
         assert sum(tokens for _, tokens in out) <= limit
