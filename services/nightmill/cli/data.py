@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from nightmill.cli.examples import epilog
 from nightmill.cli.options import Home, JobId, Json
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ _JOB_DOTS, _DATASET_DOTS = 2, 1
 
 def register(app: typer.Typer) -> None:
     for verb in (explain, results, cost, versions, sql):
-        app.command()(verb)
+        app.command(epilog=epilog(verb.__name__))(verb)
 
 
 def explain(
@@ -46,7 +47,12 @@ def explain(
 
 
 def results(
-    of: Annotated[str, typer.Argument(metavar="JOB|DATASET", help="A job (or: last), or a dataset: tenant.pipeline")],
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|DATASET", help="A job (or: last), or a dataset: a pipeline's name, or tenant.pipeline."
+        ),
+    ],
     format: Annotated[
         Literal["jsonl", "csv", "parquet"], typer.Option("--format", help="How rows are written.")
     ] = "jsonl",
@@ -75,7 +81,7 @@ def cost(
     json: Json = False,
     home: Home = None,
 ) -> None:
-    """What a job's calls cost, from the ledger."""
+    """What a job's calls cost, from the ledger. What is not known is said to be unknown."""
     from nightmill.cli import text
     from nightmill.client import Client
 

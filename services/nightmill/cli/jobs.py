@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nightmill.cli.examples import epilog
 from nightmill.cli.options import (
     Budget,
     Deadline,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     for verb in (run, estimate, status, cancel, resume, approve):
-        app.command()(verb)
+        app.command(epilog=epilog(verb.__name__))(verb)
 
 
 def run(
@@ -39,7 +40,7 @@ def run(
     deadline: Deadline = None,
     budget_usd: Budget = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before money is spent.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Submit and return.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit and return; status follows it.")] = False,
     skip_bad_rows: SkipBadRows = False,
     tenant: Tenant = "default",
     json: Json = False,
@@ -133,7 +134,7 @@ def resume(job: JobId, reason: Reason = None, json: Json = False, home: Home = N
 
 
 def approve(job: JobId, reason: Reason = None, json: Json = False, home: Home = None) -> None:
-    """Publish a held job although a gate objects."""
+    """Publish a held job although a gate objects. Without the items that are not accepted."""
     _command("approve", job, reason, json=json, home=home)
 
 

@@ -1,7 +1,6 @@
 """Verbs of the laptop and of single processes: up, down, ps, logs, doctor, service, provider-simulator."""
 
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +9,10 @@ from typing import IO, Annotated
 
 import typer
 
+from nightmill.cli.examples import epilog
 from nightmill.cli.options import ConfigFolder, Home, Json, config_folder
+from nightmill.cli.printing import print_json
+from nightmill.local.options import SERVICES
 
 _NOT_RUNNING = 5
 _BAD_INPUT = 2
@@ -21,12 +23,14 @@ Kafka = Annotated[str, typer.Option("--kafka", help="local, docker, or HOST:PORT
 
 def register(app: typer.Typer) -> None:
     for verb in (up, down, ps, logs, doctor, service):
-        app.command()(verb)
-    app.command("provider-simulator")(provider_simulator)
+        app.command(epilog=epilog(verb.__name__))(verb)
+    app.command("provider-simulator", epilog=epilog("provider-simulator"))(provider_simulator)
 
 
 def up(
-    detach: Annotated[bool, typer.Option("--detach", help="Return when everything is ready.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when everything is ready; without it, Ctrl-C stops everything.")
+    ] = False,
     kafka: Kafka = "local",
     home: Home = None,
     config: ConfigFolder = None,
@@ -60,6 +64,7 @@ def down(home: Home = None) -> None:
 
 def ps(json: Json = False, home: Home = None) -> None:
     """The processes and whether they are ready."""
+    from nightmill.cli.program import typed
     from nightmill.cli.text import duration, table
     from nightmill.local.home import Home as HomeFolder
     from nightmill.local.home import default_root
@@ -69,7 +74,7 @@ def ps(json: Json = False, home: Home = None) -> None:
     folder = HomeFolder(root=(home or default_root()).expanduser().absolute())
     state, processes = running_state(folder), ps(folder)
     if json:
-        _print_json(
+        print_json(
             {
                 "running": state is not None,
                 "phase": None if state is None else state.phase.value,
@@ -80,7 +85,7 @@ def ps(json: Json = False, home: Home = None) -> None:
             }
         )
     elif state is None:
-        print(f"nothing runs in {folder.root}; nightmill up --detach")
+        print(f"nothing runs in {folder.root}; {typed('nightmill up --detach', folder.root)}")
     else:
         now_ms = time.time_ns() // 1_000_000
         rows = [
@@ -125,7 +130,7 @@ def logs(
 
 
 def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = None, json: Json = False) -> None:
-    """Look at this machine and say what to do before up."""
+    """Look at this machine and say what it lacks. Also what hangs in the broker, and what to do; changes nothing."""
     from nightmill.kernel.runtime.settings import load_config
     from nightmill.local.doctor import fatal_checks, run_doctor
     from nightmill.local.home import Home as HomeFolder
@@ -147,7 +152,7 @@ def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = Non
         checks += check_transactions(broker[0], is_mended=broker[1])
     fatal = fatal_checks(checks)
     if json:
-        _print_json({"ok": not fatal, "checks": [asdict(check) for check in checks]})
+        print_json({"ok": not fatal, "checks": [asdict(check) for check in checks]})
     else:
         print("\n".join(check.line() for check in checks))
     if fatal:
@@ -155,7 +160,7 @@ def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = Non
 
 
 def service(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="planner, dispatcher, … or api")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(SERVICES)}")],
 ) -> None:
     """Run one service in the foreground. NIGHTMILL_* variables set it: for containers and systemd."""
     from importlib import import_module
@@ -163,7 +168,6 @@ def service(
     from nightmill.client.errors import BadInput
     from nightmill.kernel.runtime.observe import configure_logging
     from nightmill.kernel.runtime.settings import read_settings
-    from nightmill.local.options import SERVICES
 
     room = name.replace("-", "_")
     if room not in SERVICES:
@@ -184,14 +188,28 @@ def service(
 
 
 def provider_simulator(
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one")] = 8399,
-    scenario: Annotated[Path | None, typer.Option("--scenario", help="Faults, answers, latency and limits.")] = None,
-    port_file: Annotated[Path | None, typer.Option("--port-file", help="Where to write the port.")] = None,
-    home: Annotated[Path | None, typer.Option("--home", help="Keep its state here across restarts.")] = None,
-    clock_speed: Annotated[float, typer.Option("--clock-speed", help="Of files and batches; 1 is real time.")] = 1.0,
-    webhook_url: Annotated[str | None, typer.Option("--webhook-url", help="Who is told when a batch ends.")] = None,
-    webhook_secret: Annotated[str | None, typer.Option("--webhook-secret", help="whsec_... to sign with.")] = None,
-    relaxed: Annotated[bool, typer.Option("--relaxed", help="Do not check bodies, for pure speed.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Where it listens, on loopback; 0: any free one.")
+    ] = 8399,
+    scenario: Annotated[
+        Path | None, typer.Option("--scenario", help="YAML file with faults, answers, latency and limits.")
+    ] = None,
+    port_file: Annotated[
+        Path | None, typer.Option("--port-file", help="File to write the port into, once it listens.")
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option("--home", help="Folder that keeps its files, batches and books across restarts.")
+    ] = None,
+    clock_speed: Annotated[
+        float, typer.Option("--clock-speed", help="Seconds of its clock per real one, for files and batches.")
+    ] = 1.0,
+    webhook_url: Annotated[
+        str | None, typer.Option("--webhook-url", help="Address that is told when a batch ends.")
+    ] = None,
+    webhook_secret: Annotated[
+        str | None, typer.Option("--webhook-secret", help="whsec_… to sign its notices with.")
+    ] = None,
+    relaxed: Annotated[bool, typer.Option("--relaxed", help="Do not check requests, for pure speed.")] = False,
 ) -> None:
     """A provider without keys or cost, to try things. OpenAI and Anthropic, deterministic, with faults and a bill."""
     from nightmill.client.errors import BadInput
@@ -252,10 +270,3 @@ def _go_on(file: IO[str]) -> None:
             print(text, end="", flush=True)
         else:
             time.sleep(_FOLLOW_S)
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    json.dump(value, sys.stdout)
-    print()

@@ -28,6 +28,7 @@ app = typer.Typer(
     help="Runs the LLM work that nobody is waiting for: documents in, validated and costed results out.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -100,9 +101,12 @@ def _report(error: Exception) -> int:
 
 
 def _say(message: str, remedy: str, code: int) -> int:
+    from nightmill.cli.program import as_called
     from nightmill.cli.text import printable
 
-    print(printable(f"error: {message}" + (f"\n  → {remedy}" if remedy else "")), file=sys.stderr, flush=True)
+    print(
+        printable(f"error: {message}" + (f"\n  → {as_called(remedy)}" if remedy else "")), file=sys.stderr, flush=True
+    )
     return code
 
 

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nightmill.cli.examples import epilog
 from nightmill.cli.options import ConfigFolder, Home, Json, config_folder
+from nightmill.cli.printing import print_json
 
 if TYPE_CHECKING:
-    from nightmill.kernel.domain.settings import LocalServers, PoolLimits
-    from nightmill.local.pools.check import Report
-    from nightmill.local.pools.listing import KeyState, PoolLine
+    from nightmill.kernel.domain.settings import LocalServers
 
 _SLOTS = 8
 #: by the weight of the worst finding
 _MEND_EXIT, _AWAY_EXIT = 2, 4
-_LIMITS = ("requests_per_minute", "input_tokens_per_minute", "output_tokens_per_minute")
 
 PoolName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pool, as pipelines use it.")]
-PerMinute = Annotated[int | None, typer.Option(help="What the provider allows; without it there is no such limit.")]
+PerMinute = Annotated[int | None, typer.Option(help="What the provider allows; left out, nobody counts.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +29,7 @@ def register(app: typer.Typer) -> None:
         name="pool", help="Provider accounts: add, list, check.", no_args_is_help=True, rich_markup_mode=None
     )
     for name, verb in (("add", add), ("list", list_), ("check", check)):
-        group.command(name)(verb)
+        group.command(name, epilog=epilog(f"pool {name}"))(verb)
     app.add_typer(group)
 
 
@@ -39,21 +38,37 @@ def add(
     provider: Annotated[str, typer.Option("--provider", help="openai, anthropic or openai_compatible (all others).")],
     base_url: Annotated[str, typer.Option("--base-url", help="Where its API begins, or: local-model")],
     model: Annotated[str, typer.Option("--model", help="As the provider names it.")],
-    context_tokens: Annotated[int, typer.Option("--context-tokens", help="How long prompt and answer may be.")],
+    context_tokens: Annotated[
+        int, typer.Option("--context-tokens", help="How many tokens prompt and answer may have together.")
+    ],
     key_env: Annotated[str | None, typer.Option("--key-env", help="Variable that holds the key.")] = None,
-    key_file: Annotated[str | None, typer.Option("--key-file", help="File that holds the key, of mode 600.")] = None,
+    key_file: Annotated[
+        str | None, typer.Option("--key-file", help="File that holds the key and that nobody else can read: chmod 600.")
+    ] = None,
     slots: Annotated[int, typer.Option("--slots", help="Calls at the same time.")] = _SLOTS,
     requests_per_minute: PerMinute = None,
     input_tokens_per_minute: PerMinute = None,
     output_tokens_per_minute: PerMinute = None,
-    tokenizer: Annotated[str | None, typer.Option("--tokenizer", help="For exact counts, such as o200k_base.")] = None,
-    token_factor: Annotated[float | None, typer.Option("--token-factor", help="Of the estimate without one.")] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer", help="Counts exactly: o200k_base, o200k_harmony, cl100k_base, qwen3.5 or bert_uncased."
+        ),
+    ] = None,
+    token_factor: Annotated[
+        float | None, typer.Option("--token-factor", help="Without a tokenizer the estimate is taken times this.")
+    ] = None,
     sensitivity: Annotated[
         str, typer.Option("--sensitivity", help="What it may see: public, internal, confidential or restricted.")
     ] = "internal",
-    call_deadline: Annotated[str | None, typer.Option("--call-deadline", help="Of one call, such as 120s.")] = None,
+    call_deadline: Annotated[
+        str | None, typer.Option("--call-deadline", help="How long one call may take, such as 120s.")
+    ] = None,
     structured_output: Annotated[
-        bool, typer.Option("--structured-output/--no-structured-output", help="It takes a JSON schema.")
+        bool,
+        typer.Option(
+            "--structured-output/--no-structured-output", help="Whether it takes a JSON Schema of the answer."
+        ),
     ] = True,
     api: Annotated[str | None, typer.Option("--api", help="Of provider openai: chat or responses.")] = None,
     anthropic_version: Annotated[
@@ -111,7 +126,7 @@ def add(
     loaded = load_config(folder)
     priced = tariff_of(loaded.pools[name], loaded.prices, now_ms=_now_ms()) is not None
     if json:
-        _print_json({"pool": name, "file": str(path), "fields": _given(fields), "price_known": priced})
+        print_json({"pool": name, "file": str(path), "fields": _given(fields), "price_known": priced})
         return
     print(printable(f"added {name} to {path}"))
     if not priced:
@@ -121,6 +136,7 @@ def add(
 
 def list_(json: Json = False, config: ConfigFolder = None) -> None:
     """All pools. With limits, and where their keys come from."""
+    from nightmill.cli.pool_text import key_text, limits_text, line_fields
     from nightmill.cli.text import printable, table
     from nightmill.kernel.runtime.settings import load_config
     from nightmill.local.pools.listing import pool_lines
@@ -128,17 +144,17 @@ def list_(json: Json = False, config: ConfigFolder = None) -> None:
     folder = config_folder(config)
     lines = pool_lines(load_config(folder), os.environ, now_ms=_now_ms())
     if json:
-        _print_json({"config": str(folder), "pools": [_line_fields(each) for each in lines]})
+        print_json({"config": str(folder), "pools": [line_fields(each) for each in lines]})
         return
     rows = [
         (
             each.name,
             each.provider,
             each.model,
-            _limits_text(each.limits),
+            limits_text(each.limits),
             each.context_tokens,
             each.sensitivity.value,
-            _key_text(each.key),
+            key_text(each.key),
             "known" if each.price_known else "none",
         )
         for each in lines
@@ -157,6 +173,7 @@ def check(
     home: Home = None,
 ) -> None:
     """Ask the provider whether a pool works. One cheap call; 2: mend a setting; 4: it does not answer now."""
+    from nightmill.cli.pool_text import report_fields, report_text
     from nightmill.kernel.runtime.settings import load_config
     from nightmill.local.pools.check import check_pool
     from nightmill.local.pools.verdict import Weight
@@ -170,82 +187,14 @@ def check(
         before_call=_say_cost,
     )
     if json:
-        _print_json(_report_fields(report))
+        print_json(report_fields(report))
     else:
-        print(_report_text(report))
+        print(report_text(report))
     match report.worst():
         case Weight.MEND:
             raise typer.Exit(_MEND_EXIT)
         case Weight.AWAY:
             raise typer.Exit(_AWAY_EXIT)
-
-
-def _report_text(report: "Report") -> str:
-    from nightmill.cli.text import cost, counted, printable
-
-    lines = [finding.line() for finding in report.findings]
-    wrong_model = any(finding.about == "model" and finding.remedy for finding in report.findings)
-    if wrong_model and report.offered:
-        more = report.offered_count - len(report.offered)
-        rest = f", and {counted(more, 'other', 'others')}" if more else ""
-        lines.append(f"offered: {', '.join(report.offered)}{rest}")
-    suggested = {each.field: each.suggested for each in report.limits if each.suggested is not None}
-    if suggested:
-        words = ", ".join(f"{field}: {value}" for field, value in suggested.items())
-        lines.append(f"suggested for limits in pools.yaml: {words}")
-    calls = counted(report.model_calls, "call of the model", "calls of the model")
-    spent = cost(report.cost_nano_usd, 0) if report.model_calls else "nothing"
-    lines.append(f"cost: {spent} ({calls})")
-    return printable("\n".join(lines))
-
-
-def _report_fields(report: "Report") -> dict[str, object]:
-    from nightmill.local.pools.verdict import Weight
-
-    return {
-        "pool": report.pool,
-        "ok": report.worst() in (Weight.OK, Weight.NOTE),
-        "findings": [
-            {"about": each.about, "weight": each.weight.value, "detail": each.detail, "remedy": each.remedy}
-            for each in report.findings
-        ],
-        "offered": list(report.offered),
-        "offered_count": report.offered_count,
-        "limits": [
-            {"field": each.field, "configured": each.configured, "told": each.told, "suggested": each.suggested}
-            for each in report.limits
-        ],
-        "model_calls": report.model_calls,
-        "cost_nano_usd": report.cost_nano_usd,
-    }
-
-
-def _line_fields(line: "PoolLine") -> dict[str, object]:
-    key = line.key
-    return {
-        "name": line.name,
-        "provider": line.provider,
-        "model": line.model,
-        "limits": line.limits.model_dump(),
-        "context_tokens": line.context_tokens,
-        "sensitivity": line.sensitivity.value,
-        "key": None
-        if key is None
-        else {"env": key.env, "file": key.file, "present": key.problem is None, "problem": key.problem},
-        "price_known": line.price_known,
-    }
-
-
-def _key_text(key: "KeyState | None") -> str:
-    if key is None:
-        return "none needed"
-    return key.place if key.problem is None else f"{key.place}: not usable"
-
-
-def _limits_text(limits: "PoolLimits") -> str:
-    per_minute = zip(("requests/min", "tokens in/min", "tokens out/min"), _LIMITS, strict=True)
-    told = [f"{value:,} {word}" for word, field in per_minute if (value := getattr(limits, field)) is not None]
-    return ", ".join([f"{limits.slots:,} slots", *told])
 
 
 def _say_cost(at_most_nano_usd: int | None) -> None:
@@ -292,10 +241,3 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    json.dump(value, sys.stdout)
-    print()

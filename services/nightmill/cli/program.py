@@ -1,12 +1,14 @@
 """Commands as they can be typed here: with the program's name as it was called, and the installation's folder."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
 _NAME = "nightmill"
+_COMMAND = re.compile(rf"(?<![\w./'-]){_NAME}(?= [a-z])")
 
 
 def typed(command: str, home: Path) -> str:
@@ -19,6 +21,12 @@ def typed(command: str, home: Path) -> str:
     home = home.expanduser().absolute()
     flag = "" if home == read_settings(os.environ).home else f" --home {shlex.quote(str(home))}"
     return shlex.quote(_called()) + command.removeprefix(_NAME) + flag
+
+
+def as_called(text: str) -> str:
+    """`text`, in which commands begin with the plain name, as they can be typed here."""
+    name = shlex.quote(_called())
+    return _COMMAND.sub(lambda _: name, text)
 
 
 def _called() -> str:
