@@ -58,7 +58,7 @@ $(VENV)/.schemathesis: $(VENV)/.setup
 
 # No stamp: the jars lie in the user's cache folder, outside this one, and looking there is quick.
 setup-kafka: setup
-	$(BIN)/python -c 'from nightmill.local.jars import resolve_jars; print(len(resolve_jars()), "jars of the broker")'
+	$(BIN)/python -m nightmill.local.jars
 
 check: setup
 	$(BIN)/ruff check .

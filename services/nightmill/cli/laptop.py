@@ -130,7 +130,7 @@ def logs(
 
 
 def doctor(kafka: Kafka = "local", home: Home = None, config: ConfigFolder = None, json: Json = False) -> None:
-    """Look at this machine and say what it lacks. Also what hangs in the broker, and what to do; changes nothing."""
+    """Look at this machine and say what it lacks. Also what hangs in the broker, and what to do about it."""
     from nightmill.kernel.runtime.settings import load_config
     from nightmill.local.doctor import fatal_checks, run_doctor
     from nightmill.local.home import Home as HomeFolder

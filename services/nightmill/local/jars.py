@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -75,3 +76,17 @@ def _copy_jars(target: Path) -> None:
                 f"Maven could not copy the broker's jars: {reason}", remedy="check network and disk space"
             )
         libs.rename(target)
+
+
+def main() -> int:
+    """Copy the jars when needed, and say how many there are. Returns an exit code."""
+    try:
+        print(f"{len(resolve_jars())} jars of the broker")
+    except LaptopError as error:
+        print(f"error: {error.message}\n  → {error.remedy}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -153,6 +153,7 @@ class Laptop:
                 api_port=self._api_port,
                 model_port=self._ports.get(MODEL_PORT),
                 embeddings_port=self._ports.get(EMBEDDINGS_PORT),
+                config=None if self._options.config is None else str(self._options.config),
                 processes=self._supervisor.states(),
             ),
         )

@@ -12,6 +12,7 @@ from nightmill.local.errors import LaptopError
 
 KAFKA_LOCAL = "local"
 KAFKA_DOCKER = "docker"
+_LAST_PORT = 65_535
 SERVICES = (
     "planner",
     "dispatcher",
@@ -75,6 +76,6 @@ def is_external(address: str) -> bool:
     if address in (KAFKA_LOCAL, KAFKA_DOCKER):
         return False
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal() or not 0 < int(port) <= _LAST_PORT:
         raise LaptopError(f"--kafka {address!r} is not local, docker or HOST:PORT", remedy="nightmill up --help")
     return True

@@ -43,6 +43,8 @@ class LaptopState:
     api_port: int
     model_port: int | None
     embeddings_port: int | None = None
+    #: the config folder that `up` was given; None: none was named
+    config: str | None = None
     processes: tuple[ProcessState, ...]
 
     @property

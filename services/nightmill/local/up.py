@@ -15,11 +15,11 @@ from pathlib import Path
 from nightmill.local.children import rotate
 from nightmill.local.doctor import MINIMUM_DESCRIPTORS, fatal_checks, run_doctor
 from nightmill.local.errors import LaptopError
-from nightmill.local.home import Home, lock_home, open_home, read_pid_file, write_pid_file
+from nightmill.local.home import Home, default_root, lock_home, open_home, read_pid_file, write_pid_file
 from nightmill.local.laptop import Laptop
 from nightmill.local.options import UpOptions, say
 from nightmill.local.processes import is_alive, raise_descriptor_limit, stop_all
-from nightmill.local.status import read_state, running_state
+from nightmill.local.status import LaptopState, read_state, running_state
 from nightmill.local.supervision import Phase
 from nightmill.local.supervisor import Outcome, stop_orphans
 
@@ -47,7 +47,10 @@ def up(options: UpOptions) -> int:
 
 def down(root: Path | None = None, *, say: Callable[[str], None] = say) -> int:
     """Stop the laptop of a home in order and block until it is gone; also what a killed supervisor left. Returns 0."""
-    home = open_home(root)
+    home = Home(root=(root or default_root()).expanduser().absolute())
+    if not home.run.is_dir():
+        say(f"nothing runs in {home.root}")
+        return EXIT_OK
     holder = read_pid_file(home, _SUPERVISOR)
     supervised = holder is not None and is_alive(*holder)
     if holder is not None and supervised:
@@ -94,6 +97,7 @@ def _refuse_if_unfit(home: Home, options: UpOptions) -> None:
 
 def _detach(home: Home, options: UpOptions) -> int:
     if state := running_state(home):
+        _refuse_other_settings(home, state, options)
         options.say(f"already running: {state.progress()}")
         return EXIT_OK if state.phase is Phase.READY else EXIT_NOT_RUNNING
     output_path = home.logs / f"{_SUPERVISOR}.log"
@@ -115,6 +119,17 @@ def _detach(home: Home, options: UpOptions) -> int:
     # It lives on without us: keep Popen from complaining that nobody waited for it.
     process.returncode = EXIT_OK
     return EXIT_OK
+
+
+def _refuse_other_settings(home: Home, state: LaptopState, options: UpOptions) -> None:
+    """What runs has read its settings; another folder would be passed over without a word."""
+    if options.config is None or str(options.config) == state.config:
+        return
+    before = "that ship with nightmill" if state.config is None else f"of {state.config}"
+    raise LaptopError(
+        f"already running, with the settings {before}, not of {options.config}",
+        remedy=f"nightmill down --home {home.root}, then up: settings are read at the start",
+    )
 
 
 def _follow(home: Home, process: subprocess.Popen[bytes], say: Callable[[str], None]) -> int | None:
