@@ -110,10 +110,16 @@ def _effort(output: Any) -> Effort:
 
 
 def _refuse_impossible(pipeline: Pipeline, rules: tuple[Rule, ...]) -> None:
-    """A rule on a field that no answer can have would refuse every one, after it was paid for."""
+    """What asks for a field that no answer can have would refuse every one, after it was paid for."""
     fields = pipeline.output.get("properties")
     if pipeline.output.get("additionalProperties") is not False or not isinstance(fields, dict):
         return
+    lacking = [name for name in pipeline.output.get("required", ()) if name not in fields]
+    if lacking and pipeline.output.get("type") == "object" and "patternProperties" not in pipeline.output:
+        raise SchemaError(
+            f"output.required: no answer can have the field {lacking[0]!r}; properties has {', '.join(fields)}, "
+            "and additionalProperties is false"
+        )
     for position, rule in enumerate(rules):
         name = rule.looks_at.split(".")[0]
         if name not in fields:

@@ -144,3 +144,17 @@ def test_a_rule_on_a_field_that_no_answer_can_have_is_refused() -> None:
     with pytest.raises(ValueError, match=r"checks\.0: no answer can have the field 'nofield'.* has label"):
         compile_gate(pipeline({"range": {"field": "nofield", "min": 0}}, output=closed))
     assert compile_gate(pipeline({"enum": {"field": "label.deep", "values": [1]}}, output=closed)).rules
+
+
+def test_a_schema_that_asks_for_a_field_that_no_answer_can_have_is_refused() -> None:
+    """P4: a name that is misspelt under `required` would refuse every answer after it was paid for."""
+    misspelt = {
+        "type": "object",
+        "properties": {"label": {}},
+        "required": ["label", "lable"],
+        "additionalProperties": False,
+    }
+    with pytest.raises(SchemaError, match=r"output\.required: no answer can have the field 'lable'; .* has label"):
+        compile_gate(pipeline(output=misspelt))
+    for more in ({"additionalProperties": True}, {"patternProperties": {"^la": {}}}, {"type": ["object", "null"]}):
+        assert compile_gate(pipeline(output=misspelt | more))
