@@ -4,11 +4,11 @@ A row is cut down to the columns that its pipeline names, so an added column cha
 wrong with a row is a value, `RowProblem`; what is wrong with the whole input is `Unreadable`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from enum import Enum
+from itertools import islice
 from typing import Any
 
 from nightmill.kernel.domain.ids import digest
@@ -18,6 +18,7 @@ from nightmill.kernel.domain.pipeline import Pipeline, canonical_json
 MAX_ROW_BYTES = 16 << 20
 MAX_ID_CHARACTERS = 512
 _SHOWN = 80
+_NAMED = 20
 
 
 class Unreadable(Exception):
@@ -69,10 +70,6 @@ class GoodRow:
     line: bytes  #: its canonical JSON, as a block holds it
 
 
-class _Missing(Enum):
-    FIELD = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """The columns a pipeline needs of its input."""
@@ -103,9 +100,8 @@ class Columns:
         missing = next((name for name in self.kept if name not in header), None)
         if missing is not None:
             hint = "; separate the columns by commas" if len(header) == 1 and ";" in header[0] else ""
-            names = ", ".join(shown(name) for name in header[:20])
             raise Unreadable(
-                f"{place}: no column {shown(missing)}, the columns are {names}{hint}; "
+                f"{place}: no column {shown(missing)}, the columns are {_names(header)}{hint}; "
                 "add it, or name another in pipeline.yaml"
             )
 
@@ -116,13 +112,23 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
+def _names(fields: Iterable[str]) -> str:
+    return ", ".join(shown(name) for name in islice(fields, _NAMED))
+
+
 def clean(record: Record, columns: Columns, label: str) -> GoodRow | RowProblem:
     """The kept part of a record, or what is wrong with it."""
     content = record.content
     if isinstance(content, RowProblem):
         return content
     place = f"{label} {record.number}"
-    source_id = _source_id(content.get(columns.id, _Missing.FIELD), columns.id, place)
+    if columns.id not in content:
+        return RowProblem(
+            place=place,
+            value=f"no value in the id column {shown(columns.id)}; the row has {_names(content) or 'no fields'}",
+            remedy="name the right one in input.id of pipeline.yaml, or give every row an id of its own",
+        )
+    source_id = _source_id(content[columns.id], columns.id, place)
     if isinstance(source_id, RowProblem):
         return source_id
     problem = _missing_field(content, columns, place, source_id)
@@ -140,7 +146,7 @@ def source_version(fields: Mapping[str, Any], columns: Columns) -> str:
 
 
 def _source_id(value: object, column: str, place: str) -> str | RowProblem:
-    if value is _Missing.FIELD or value is None or value == "":
+    if value is None or value == "":
         return RowProblem(
             place=place, value=f"no value in the id column {shown(column)}", remedy="give every row an id of its own"
         )
@@ -161,7 +167,7 @@ def _source_id(value: object, column: str, place: str) -> str | RowProblem:
 def _missing_field(content: Mapping[str, Any], columns: Columns, place: str, source_id: str) -> RowProblem | None:
     for name in columns.required:
         if content.get(name) is None:
-            state = "is null" if name in content else "is missing"
+            state = "is null" if name in content else f"is missing; the row has {_names(content)}"
             return RowProblem(
                 place=place,
                 value=f"the field {shown(name)}, which the prompt uses, {state}",

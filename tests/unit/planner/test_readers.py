@@ -59,13 +59,14 @@ BAD_LINES: list[tuple[bytes, str, str | None]] = [
     (b'{"id": "b", "body": ' + b"9" * 5000 + b"}\n", "a number of more than 4,300 digits", None),
     (b'{"id": "b", "body": ' + b"[" * 100_000 + b"}\n", "JSON nested too deeply", None),
     (b'{"id": "b", "body": "\xff"}\n', "byte 0xff at 22 is no UTF-8", None),
-    (b'{"body": "x"}\n', "no value in the id column 'id'", None),
+    (b'{"body": "x"}\n', "no value in the id column 'id'; the row has 'body'", None),
+    (b"{}\n", "no value in the id column 'id'; the row has no fields", None),
     (b'{"id": "", "body": "x"}\n', "no value in the id column 'id'", None),
     (b'{"id": null, "body": "x"}\n', "no value in the id column 'id'", None),
     (b'{"id": 1.5, "body": "x"}\n', "the id is a float", None),
     (b'{"id": true, "body": "x"}\n', "the id is a bool", None),
     (b'{"id": "' + b"i" * 513 + b'", "body": "x"}\n', "the id has 513 characters", None),
-    (b'{"id": "b"}\n', "the field 'body', which the prompt uses, is missing", "b"),
+    (b'{"id": "b"}\n', "the field 'body', which the prompt uses, is missing; the row has 'id'", "b"),
     (b'{"id": "b", "body": null}\n', "the field 'body', which the prompt uses, is null", "b"),
 ]
 
