@@ -320,6 +320,7 @@ REFUSED = [
     ("SELECT 1 AS `x\\n    TableIdentifier nightmill.y`", "escape or a line break"),
     ("SELECT * FROM {t:Identifier}", "type Identifier"),
     ("SELECT (", "Syntax error"),
+    ("SELEC 1", "Syntax error: failed at position 7 (1): 1"),
     ("", "Empty query"),
 ]
 

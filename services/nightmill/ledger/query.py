@@ -23,6 +23,9 @@ _CHECK_SECONDS = 5
 DEFAULT_ROWS, MAX_ROWS = 1_000, 100_000
 DEFAULT_SECONDS, MAX_SECONDS = 10, 60
 
+#: of a syntax error: where our own question shows, and a list of half of all keywords, cut somewhere
+_OURS = re.compile(r" *:? In scope SELECT formatQuerySingleLine.*")
+_MANY_WORDS = re.compile(r"\. Expected one of:(?:[^,]*,){8}.*", re.DOTALL)
 _TIMEOUT, _MEMORY, _TOO_LARGE, _SYNTAX, _READONLY = 159, 241, 396, 62, 164
 
 
@@ -158,5 +161,5 @@ def _explained(error: QueryFailed, seconds: int) -> Refused:
         case code if code == _READONLY:
             return Refused(f"the ledger is read-only, and SETTINGS are the endpoint's: {error}")
         case code if code == _SYNTAX:
-            return Refused(re.sub(r" *:? In scope SELECT formatQuerySingleLine.*", "", str(error)), "invalid")
+            return Refused(_OURS.sub("", _MANY_WORDS.sub("", str(error))), "invalid")
     return Refused(str(error), "invalid")
