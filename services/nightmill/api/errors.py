@@ -52,7 +52,11 @@ def unknown_job(job_id: str) -> ApiError:
 
 def unknown_dataset(dataset_id: str) -> ApiError:
     return ApiError(
-        404, "unknown_dataset", f"no dataset {dataset_id!r} has a version", "nightmill status shows jobs and datasets"
+        404,
+        "unknown_dataset",
+        f"no dataset {dataset_id!r} has a version",
+        "one appears when a job is published; nightmill status lists the jobs, "
+        "and nightmill results JOB --staged shows what one has so far",
     )
 
 

@@ -117,6 +117,16 @@ def test_a_file_that_is_no_config_is_named_with_the_reason(folder: Path, content
     assert str(caught.value).startswith(f"{path}{message}")
 
 
+@pytest.mark.parametrize("name", ["", "nothing", "prices.yaml"])
+def test_a_folder_that_is_no_config_is_named_with_the_remedy(folder: Path, name: str) -> None:
+    """O1"""
+    (folder / "pools.yaml").unlink()
+    with pytest.raises(SettingsError) as caught:
+        load_config(folder / name)
+    assert str(caught.value).startswith(f"{folder / name}: no folder with pools.yaml")
+    assert f"cp -r {resource('deploy', 'config')} my-config" in str(caught.value)
+
+
 def test_a_byte_order_mark_is_accepted(folder: Path) -> None:
     path = folder / "tenants.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())

@@ -102,6 +102,11 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 def load_config(folder: Path) -> Config:
     """The config folder, whole. Raises `SettingsError`."""
+    if not (folder / "pools.yaml").exists():
+        raise SettingsError(
+            f"{folder}: no folder with pools.yaml, prices.yaml, retry.yaml and tenants.yaml; "
+            f"copy the one that ships and change it: cp -r {resource('deploy', 'config')} my-config"
+        )
     pools = load_yaml(folder / "pools.yaml", Pools).pools
     return Config(
         pools=pools,
