@@ -6,6 +6,7 @@ redirects, proxies and traces of a general client took 150 µs of each call, mor
 
 import asyncio
 import errno
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,23 @@ def signal_of_exception(error: BaseException) -> Signal:
     raise error
 
 
+def place_of_exception(error: BaseException) -> str | None:
+    """Who could not be reached and why, for a person; None of an error of a call that was under way."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return str(error)
+        case aiohttp.ClientConnectorDNSError():
+            why = "no such name, or nobody to ask for it"
+        case aiohttp.ClientSSLError():
+            why = "no TLS that can be trusted"
+        case aiohttp.ClientConnectorError():
+            number = error.os_error.errno
+            why = os.strerror(number) if number is not None and number > 0 else "no connection"
+        case _:
+            return None
+    return f"{error.host}:{error.port}: {why}"
+
+
 class Connections:
     """Connections to providers, as many as there are slots: kept, and used again. Of one asyncio thread."""
 
@@ -67,7 +85,7 @@ class Connections:
         try:
             connection = await self._connector.connect(way, [], aiohttp.ClientTimeout(connect=connect_s))
         except TimeoutError as error:
-            raise aiohttp.ConnectionTimeoutError("the server can not be reached in time") from error
+            raise aiohttp.ConnectionTimeoutError(f"{way.url.host}:{way.url.port}: not reached in time") from error
         try:
             response = await _exchange(connection, head.encode() + body)
         except BaseException:

@@ -15,7 +15,7 @@ import uvloop
 from nightmill.kernel.domain.ids import attempt_id
 from nightmill.kernel.wire.messages import Failure
 from nightmill.provider_gateway.caller import Call, CallResult, Permit
-from nightmill.provider_gateway.connections import CALL_ERRORS, Connections, signal_of_exception
+from nightmill.provider_gateway.connections import CALL_ERRORS, Connections, place_of_exception, signal_of_exception
 from nightmill.provider_gateway.deadline import Deadline
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import failure
@@ -148,7 +148,7 @@ class HttpCaller:
                     connect_s=min(CONNECT_S, call.deadline_s / 2),
                 )
         except CALL_ERRORS as error:
-            response = failure(signal_of_exception(error))
+            response = failure(signal_of_exception(error), detail=place_of_exception(error))
         result = ended(
             call,
             response,

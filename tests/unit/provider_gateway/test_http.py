@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import socket
-import ssl
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,47 +101,6 @@ def test_a_redirect_is_not_followed(desk: Desk) -> None:
             answered = desk.call(provider.base_url)
     assert failure_of(answered).signal == Signal.REDIRECT
     assert elsewhere.requests == []
-
-
-def refused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-@pytest.mark.parametrize("case", ["refused", "name", "tls"])
-def test_without_a_connection_the_request_never_left(desk: Desk, case: str) -> None:
-    """Row 21: no cost, no retry used, no doubt."""
-    with RawProvider([b"plain text, no TLS"]) as provider:
-        url = {
-            "refused": f"http://127.0.0.1:{refused_port()}/v1",
-            "name": "http://no-such-host.invalid/v1",
-            "tls": provider.base_url.replace("http:", "https:"),
-        }[case]
-        answered = desk.call(url)
-    failure = failure_of(answered)
-    assert (failure.signal, failure.billed, answered.cost_nano_usd) == (Signal.NOT_CONNECTED, Billed.NO, 0)
-    assert answered.state is AttemptState.FAILED
-    assert not failure.uses_retry_budget
-
-
-def test_an_untrusted_certificate_is_no_connection(desk: Desk, tmp_path: Path) -> None:
-    """Row 21: the key is not shown to a server that can not prove its name."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"https://127.0.0.1:{server.getsockname()[1]}/v1"
-
-        def handshake() -> None:
-            client, _ = server.accept()
-            with client, pytest.raises(OSError, match=r"."):
-                context.wrap_socket(client, server_side=True)  # has no certificate to show
-
-        thread = threading.Thread(target=handshake)
-        thread.start()
-        answered = desk.call(url)
-        thread.join()
-    assert failure_of(answered).signal == Signal.NOT_CONNECTED
 
 
 def test_an_answer_is_in_the_outbox_before_anybody_learns_of_it(desk: Desk) -> None:
