@@ -6,8 +6,10 @@ with full jitter on its upper half:
     wait(n) = min(cap, base * 2^n) * (1/2 + jitter/2)        0 <= jitter < 1
 
 and never shorter than the provider's own Retry-After. For failures that use the retry budget, n is the budget used so
-far; for the others, the calls so far that used none. Those end when their shortest waits add up to the capacity limit
-and the item is that old, so that neither a long queue nor a busy provider kills an item early.
+far; for the others, the calls so far that used none, as far as their waits fit into the time since the item was
+planned: one that is planned anew begins anew, whatever it went through before. Those end when their shortest waits
+add up to the capacity limit and the item is that old, so that neither a long queue nor a busy provider kills an item
+early.
 """
 
 from dataclasses import dataclass
@@ -65,7 +67,8 @@ def after_failure(
         limit_ms = int(policy.capacity_limit * 1000)
         if waited_ms(rule, waits) >= limit_ms and now_ms - planned_at_ms >= limit_ms:
             return GiveUp()
-    return RetryAt(due_at_ms=_due(failure, rule, waits, now_ms, jitter), tries=tries)
+    doublings = _waits_within(rule, waits, now_ms - planned_at_ms)
+    return RetryAt(due_at_ms=_due(failure, rule, doublings, now_ms, jitter), tries=tries)
 
 
 def uses_budget(failure: Failure) -> bool:
@@ -86,6 +89,14 @@ def waited_ms(rule: RetryRule, waits: int) -> int:
     while left > 0 and wait_s < rule.cap:
         total_s, wait_s, left = total_s + wait_s, wait_s * 2, left - 1
     return int((total_s + left * rule.cap) * 500)
+
+
+def _waits_within(rule: RetryRule, waits: int, age_ms: int) -> int:
+    """The most of `waits` waits whose shortest times fit into an age; past the cap one more makes no difference."""
+    most = 0
+    while most < min(waits, _MOST_DOUBLINGS) and waited_ms(rule, most + 1) <= age_ms:
+        most += 1
+    return most
 
 
 def _due(failure: Failure, rule: RetryRule, doublings: int, now_ms: int, jitter: float) -> int:

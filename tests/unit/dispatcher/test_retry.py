@@ -20,7 +20,7 @@ def after(why: Failure, **fields: Any) -> RetryAt | GiveUp:
     values: dict[str, Any] = {
         "tries": 0,
         "waits": 0,
-        "planned_at_ms": 0,
+        "planned_at_ms": -(10**9),
         "attempts": 4,
         "policy": POLICY,
         "now_ms": 0,
@@ -95,8 +95,25 @@ def test_capacity_waits_leave_the_budget_alone() -> None:
     ],
 )
 def test_capacity_limit(waits: int, age_s: int, given_up: bool) -> None:
-    following = after(failure(CAPACITY), waits=waits, now_ms=age_s * 1000)
+    following = after(failure(CAPACITY), waits=waits, planned_at_ms=0, now_ms=age_s * 1000)
     assert isinstance(following, GiveUp) is given_up
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "wait_ms"),
+    [
+        (0, 1_000),  # planned anew just now: the first wait, 2 s / 2
+        (999, 1_000),
+        (1_000, 2_000),  # the first wait fits
+        (6_999, 4_000),  # 1 + 2 fit, 1 + 2 + 4 do not
+        (7_000, 8_000),
+        (10**9, 60_000),
+    ],
+)
+def test_waits_before_an_item_was_planned_anew_do_not_count(age_ms: int, wait_ms: int) -> None:
+    """E8: an outage ended in dead letters; a resumed item waits seconds for its first rate limit, not minutes."""
+    following = after(failure(CAPACITY), waits=12, planned_at_ms=0, now_ms=age_ms)
+    assert following == RetryAt(due_at_ms=age_ms + wait_ms, tries=0)
 
 
 def test_account_failures_are_never_given_up() -> None:
