@@ -55,8 +55,7 @@ def unknown_dataset(dataset_id: str) -> ApiError:
         404,
         "unknown_dataset",
         f"no dataset {dataset_id!r} has a version",
-        "one appears when a job is published; nightmill status lists the jobs, "
-        "and nightmill results JOB --staged shows what one has so far",
+        "nightmill status lists the jobs; a dataset has a version once one of them is published",
     )
 
 
