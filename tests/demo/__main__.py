@@ -60,7 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             command("down")
         print(render(charges, booked, simulator.ledger()))
+    print(again(options.folder))
     return code or (0 if compare(charges, booked).agrees else 1)
+
+
+def again(folder: Path) -> str:
+    """How to look at what the run left."""
+    return (
+        "\nall is stopped; to look at the job, its costs and results:\n"
+        f"  export NIGHTMILL_HOME={folder / 'home'}\n"
+        f"  nightmill up --detach --config {folder / 'config'}\n"
+        "  nightmill cost last --by cause; nightmill explain T-00001; nightmill down"
+    )
 
 
 class Command:
