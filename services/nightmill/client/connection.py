@@ -111,10 +111,13 @@ class Connection:
             raise self._not_running() from error
 
     def _not_running(self, detail: str = "") -> NotRunning:
-        what = "lost the connection to nightmill" if self._reached else "nightmill is not running"
-        return NotRunning(
-            f"{what} in {self.home}" + (f" ({detail})" if detail else ""), f"nightmill up --detach{self._flag}"
-        )
+        start = f"nightmill up --detach{self._flag}"
+        if not detail:
+            what = "lost the connection to nightmill" if self._reached else "nightmill is not running"
+            return NotRunning(f"{what} in {self.home}", start)
+        what = "lost the connection to the api" if self._reached else "the api does not answer"
+        remedy = f"nightmill ps{self._flag} tells whether it is starting again; if nothing runs: {start}"
+        return NotRunning(f"{what} in {self.home} ({detail})", remedy)
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:

@@ -36,6 +36,8 @@ def source_of(given: Any) -> Source:
     if isinstance(given, str) and given == DISTRIBUTIONS:
         return Source(name=DISTRIBUTIONS, format=InputFormat.JSONL, open=_distributions)
     if isinstance(given, str | os.PathLike):
+        if given == "":  # a path would take it for this folder, and a shell writes it for a variable that is not set
+            raise BadInput("input: is empty", f"name a file or a folder, or use {DISTRIBUTIONS!r}")
         return _of_path(Path(given).expanduser())
     if type(given).__module__.partition(".")[0] in ("pandas", "pyarrow"):
         return Source(name="table", format=InputFormat.PARQUET, open=lambda: _table(given))

@@ -40,6 +40,10 @@ def shipped_pipelines() -> list[str]:
 
 
 def _folder(name_or_folder: str | Path) -> Path:
+    if name_or_folder == "":
+        raise BadInput(
+            "pipeline: the name is empty", f"name a folder with a {_FILE}, or one of {', '.join(shipped_pipelines())}"
+        )
     given = Path(name_or_folder).expanduser()
     if given.name == _FILE and given.is_file():
         return given.parent

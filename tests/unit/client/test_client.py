@@ -113,8 +113,9 @@ class TestNobodyThere:
 
     def test_a_port_where_nobody_listens(self, tmp_path: Path) -> None:
         self.home(tmp_path, port=9)
-        with Client(tmp_path) as client, pytest.raises(NotRunning, match="not running"):
+        with Client(tmp_path) as client, pytest.raises(NotRunning, match="the api does not answer") as caught:
             client.run(PIPELINE, ROWS)
+        assert f"nightmill ps --home {tmp_path}" in caught.value.remedy
 
     def test_a_port_where_another_program_answers(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

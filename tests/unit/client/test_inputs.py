@@ -96,6 +96,10 @@ class TestWhatCanNotBeRead:
         (tmp_path / "x.jsonl").touch()
         assert self.refused(tmp_path / "x.jsonl").message.endswith("x.jsonl: is empty")
 
+    def test_no_name(self) -> None:
+        """O1: what a shell writes for a variable that is not set is not this folder."""
+        assert self.refused("").message == "input: is empty"
+
     def test_empty_folder(self, tmp_path: Path) -> None:
         assert "no file in this folder" in self.refused(tmp_path).message
 

@@ -98,3 +98,4 @@ def test_a_prompt_that_is_not_utf8(tmp_path: Path) -> None:
 def test_no_such_pipeline(tmp_path: Path) -> None:
     assert "licence-audit" in refused("licence-adit")
     assert "no pipeline.yaml in this folder" in refused(tmp_path)
+    assert "the name is empty" in refused("")
