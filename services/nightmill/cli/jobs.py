@@ -208,6 +208,7 @@ def _now_ms() -> int:
 
 def _estimate_text(answer: "EstimateAnswer") -> str:
     from nightmill.cli.text import cost, counted, duration, printable, table
+    from nightmill.kernel.domain.lanes import ASSUMED_CALL_S
 
     bad = f", and {counted(answer.refused_rows, 'bad row', 'bad rows')}" if answer.refused_rows else ""
     lines = [
@@ -226,7 +227,7 @@ def _estimate_text(answer: "EstimateAnswer") -> str:
             cost(pool.expected_cost_nano_usd, 0),
             cost(pool.worst_cost_nano_usd, 0),
             duration(pool.duration_s),
-            pool.limited_by,
+            f"slots, {ASSUMED_CALL_S:g} s a call assumed" if pool.limited_by == "slots" else pool.limited_by,
         )
         for pool in answer.pools
     ]

@@ -188,6 +188,7 @@ class TestRun:
         assert code == 0
         assert "items     1" in out
         assert "realtime  sim" in out
+        assert "slots, 2 s a call assumed" in out
         code, out, _ = shell(*arguments, "--budget-usd", "0.000000001")
         assert code == 2
         assert "it would be refused: budget: 0.000000001 USD is below" in out
