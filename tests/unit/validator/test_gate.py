@@ -156,5 +156,10 @@ def test_a_schema_that_asks_for_a_field_that_no_answer_can_have_is_refused() -> 
     }
     with pytest.raises(SchemaError, match=r"output\.required: no answer can have the field 'lable'; .* has label"):
         compile_gate(pipeline(output=misspelt))
-    for more in ({"additionalProperties": True}, {"patternProperties": {"^la": {}}}, {"type": ["object", "null"]}):
+    satisfiable: list[dict[str, Any]] = [
+        {"additionalProperties": True},
+        {"patternProperties": {"^la": {}}},
+        {"type": ["object", "null"]},
+    ]
+    for more in satisfiable:
         assert compile_gate(pipeline(output=misspelt | more))
