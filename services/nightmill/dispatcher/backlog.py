@@ -114,8 +114,13 @@ class Backlog:
         self.tokens: Counter[str] = Counter()
         #: unanswered items by pool and lane
         self.outstanding: Counter[tuple[str, Lane]] = Counter()
+        #: items that wait for another try, by pool
+        self.waiting: Counter[str] = Counter()
         for row in items.index("ready"):
             self._count(row, 1)
+        for row in items.index("due"):
+            if row.state is ItemState.RETRY_WAIT:
+                self._count(row, 1)
         for row in items.index("shard"):
             self._count(row, 1)
             self.outstanding[way_of(row)] += 1
@@ -152,6 +157,9 @@ class Backlog:
             self.next_due_ms = after.due_at_ms
 
     def _count(self, row: ItemStateRow, one: int) -> None:
+        if row.state is ItemState.RETRY_WAIT:
+            self.waiting[row.pool or ""] += one
+            return
         if _is_ready(row):
             count = self.ready
         elif row.state is ItemState.DISPATCHED and row.lane is Lane.BULK:
@@ -167,6 +175,10 @@ class Backlog:
     def unanswered(self, batch_id: str) -> int:
         """Items of a batch that real time would have to do, as far as they are known here."""
         return self.ready[batch_id] + self.in_bulk[batch_id]
+
+    def at_work(self) -> set[str]:
+        """Pools that may have ready items, or have items that are unanswered."""
+        return {pool for pool, _ in self.queues} | {pool for (pool, _), count in self.outstanding.items() if count}
 
     def batches(self) -> set[str]:
         """Batches that have ready items, or items in the bulk lane."""

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from nightmill.dispatcher import account, fence, items, outcome, pools
 from nightmill.dispatcher.backlog import INDEXES, Backlog
-from nightmill.dispatcher.conduct import SLOWED
 from nightmill.dispatcher.items import Admission
 from nightmill.dispatcher.judge import (
     REPAIR_BYTES,
@@ -30,6 +29,7 @@ from nightmill.dispatcher.lanes import Router
 from nightmill.dispatcher.outcome import Change
 from nightmill.dispatcher.quarantine import plan_of
 from nightmill.dispatcher.rounds import Rounds
+from nightmill.dispatcher.stalls import stalls
 from nightmill.kernel.domain.lifecycle import ControlState, ItemState, VerdictKind
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.runtime.observe import metrics
@@ -92,15 +92,7 @@ class Dispatcher(Service):
         return any(backlog.has_more for backlog in self._backlogs.values())
 
     def stalls(self) -> list[Stall]:
-        """Tenants that are slow because providers filter what they send."""
-        slowed: dict[str, int] = {}
-        for backlog in self._backlogs.values():
-            for tenant, until_ms in backlog.conduct.slowed().items():
-                slowed[tenant] = max(until_ms, slowed.get(tenant, 0))
-        return [
-            Stall(subject=f"tenant {tenant}", reason=SLOWED.format(tenant=tenant), until_ms=until_ms)
-            for tenant, until_ms in slowed.items()
-        ]
+        return stalls(self._backlogs.values())
 
     # plans
 
