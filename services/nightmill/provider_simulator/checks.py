@@ -71,7 +71,8 @@ def flag(value: JsonValue) -> Problem | None:
 
 def text(*, shortest: int = 0, longest: int | None = None, pattern: str | None = None) -> Check:
     """A string with its length in characters."""
-    found = None if pattern is None else re.compile(pattern).search
+    # Python's `$` also stands before a line feed at the end, that of providers does not
+    found = None if pattern is None else re.compile(re.sub(r"\$$", r"\\Z", pattern)).search
 
     def check(value: JsonValue) -> Problem | None:
         if not isinstance(value, str):

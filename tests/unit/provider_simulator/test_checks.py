@@ -72,6 +72,7 @@ def test_good_values(check: Check, value: Any) -> None:
         (mapping(text()), {"a": 1}, Trouble.TYPE, ("a",)),
         (by_type("a string", text=text()), 3, Trouble.TYPE, ()),
         (text(pattern="^[a-z]+$"), "A", Trouble.PATTERN, ()),
+        (text(pattern="^[a-z]+$"), "abc\n", Trouble.PATTERN, ()),
         (decimal(0, 2), True, Trouble.TYPE, ()),
     ],
 )
