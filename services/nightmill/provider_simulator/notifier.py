@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from nightmill.provider_simulator import errors, faults
+from nightmill.provider_simulator import faults
 from nightmill.provider_simulator.bulk.batch import Batch
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.faults import Occasion
 from nightmill.provider_simulator.inbound import Inbound
-from nightmill.provider_simulator.openai.webhooks_api import missing
+from nightmill.provider_simulator.openai.webhooks_api import missing, test_event
 from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.reply import Reply, Side, Voice
 from nightmill.provider_simulator.routes import Route
@@ -76,11 +76,9 @@ class Notifier:
         endpoint = self._state.endpoints.get(route.ident)
         if endpoint is None:
             return voice.refusal(missing(route.ident))
-        data = inbound.json()
-        kind = data.get("event_type") if isinstance(data, dict) else None
-        if not isinstance(kind, str):
-            message = "Missing required parameter: 'event_type'."
-            return voice.refusal(errors.invalid(message, param="event_type", code="missing_required_parameter"))
+        kind = test_event(inbound)
+        if isinstance(kind, ApiError):
+            return voice.refusal(kind)
         delivery = self._delivery(endpoint, kind, "batch_test")
         status = await self._posted(delivery, endpoint)
         if status is None:

@@ -41,6 +41,7 @@ _TABLE: dict[tuple[str, str], tuple[Side, Operation, str]] = {
     ("GET", "/v1/batches"): (Side.OPENAI, Operation.BATCH_LIST, ""),
     ("GET", "/v1/batches/{id}"): (Side.OPENAI, Operation.BATCH_RETRIEVE, ""),
     ("POST", "/v1/batches/{id}/cancel"): (Side.OPENAI, Operation.BATCH_CANCEL, ""),
+    ("GET", "/v1/webhook_event_types"): (Side.OPENAI, Operation.WEBHOOKS, "types"),
     ("POST", "/v1/webhook_endpoints"): (Side.OPENAI, Operation.WEBHOOKS, "create"),
     ("GET", "/v1/webhook_endpoints"): (Side.OPENAI, Operation.WEBHOOKS, "list"),
     ("GET", "/v1/webhook_endpoints/{id}"): (Side.OPENAI, Operation.WEBHOOKS, "retrieve"),
@@ -68,7 +69,7 @@ WITHOUT_BATCHES = {
     Dialect.OLLAMA: 404,
     Dialect.TGI: 405,
 }
-_BATCH_PATHS = ("/v1/files", "/v1/batches", "/v1/webhook_endpoints")
+_BATCH_PATHS = ("/v1/files", "/v1/batches", "/v1/webhook_")
 
 
 def find(method: str, path: str) -> Route | None:

@@ -15,7 +15,6 @@ from nightmill.provider_simulator.scenario import WebhookTarget
 GRACE_MS = 86_400_000  # an old secret stays in force this long, when asked
 RETRY_MS = 72 * 3_600_000  # then a delivery is given up
 FIRST_RETRY_MS = 5_000
-BATCH_EVENTS = ("batch.completed", "batch.failed", "batch.expired", "batch.cancelled")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import openai
 import pytest
+from openai.types.webhooks import WebhookCreateParams
 
 from conformance.sdk.conftest import STRICT
 from conformance.sdk.lines import end_of, jsonl, line, start
@@ -154,6 +155,7 @@ def test_management_and_rotation(gpt: openai.OpenAI, receiver: Receiver) -> None
     [
         ({"url": "ftp://example.org"}, "url"),
         ({"event_types": []}, "event_types"),
+        ({"event_types": ["batch.done"]}, "Invalid value: 'batch.done'"),
         ({"name": ""}, "name"),
         ({"extra_body": {"colour": "red"}}, "Unknown parameter: 'colour'"),
     ],
@@ -162,6 +164,25 @@ def test_endpoints_that_are_refused(gpt: openai.OpenAI, changes: dict[str, Any],
     wanted: Any = {"name": "mill", "url": "http://127.0.0.1:9/hook", "event_types": ["batch.completed"], **changes}
     with pytest.raises(openai.BadRequestError, match=said):
         gpt.webhooks.create(**wanted)
+
+
+def test_the_list_of_events_is_what_may_be_asked_for(gpt: openai.OpenAI) -> None:
+    """E12: every event that the SDK types, and no other."""
+    (typed,) = get_args(get_type_hints(WebhookCreateParams)["event_types"])
+    assert gpt.webhooks.event_types.list().data == list(get_args(typed))
+
+
+def test_tests_and_rotations_that_are_refused(gpt: openai.OpenAI) -> None:
+    url: Any = "http://127.0.0.1:9/hook"
+    made = gpt.webhooks.create(name="mill", url=url, event_types=["batch.completed"])
+    wrong: Any = "batch.done"
+    with pytest.raises(openai.BadRequestError, match=r"Invalid value: 'batch\.done'"):
+        gpt.webhooks.test(made.id, event_type=wrong)
+    maybe: Any = "yes"
+    with pytest.raises(openai.BadRequestError, match="expected a boolean"):
+        gpt.webhooks.rotate_secret(made.id, keep_old_secret_active_for_24_hours=maybe)
+    with pytest.raises(openai.BadRequestError, match="Unknown parameter: 'colour'"):
+        gpt.webhooks.rotate_secret(made.id, extra_body={"colour": "red"})
 
 
 def test_pages_of_endpoints(gpt: openai.OpenAI) -> None:

@@ -248,7 +248,7 @@ _responses_fields: Fields = {
     "user": text(),
 }
 
-# Embeddings, batches, webhooks
+# Embeddings, batches
 
 _embedding_fields: Fields = {
     "input": by_type(
@@ -268,18 +268,11 @@ _batch_fields: Fields = {
     "metadata": _metadata,
     "output_expires_after": _expiry,
 }
-_webhook_fields: Fields = {
-    "name": text(shortest=1),
-    "url": text(pattern=r"^https?://"),
-    "event_types": array(text(), shortest=1),
-}
 
 CHAT: Check = record(_chat_fields, "model", "messages")
 RESPONSES: Check = record(_responses_fields, "model", "input")
 EMBEDDINGS: Check = record(_embedding_fields, "model", "input")
 BATCH: Check = record(_batch_fields, "input_file_id", "endpoint", "completion_window")
-WEBHOOK: Check = record(_webhook_fields, "name", "url", "event_types")
-WEBHOOK_CHANGE: Check = record(_webhook_fields)
 
 #: the same checks for servers that ignore fields they do not know
 CHAT_TOLERANT: Check = record(_chat_fields, "model", "messages", open_ended=True)

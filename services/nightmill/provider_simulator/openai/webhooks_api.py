@@ -1,4 +1,6 @@
-"""OpenAI's /v1/webhook_endpoints: create, list, retrieve, update, delete, rotate the secret, send a test."""
+"""OpenAI's /v1/webhook_endpoints: create, list, retrieve, update, delete, rotate the secret, send a test; and the list
+of event types. Only notices of batches are ever sent. Bodies and events as the official SDK 3.57 types them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,38 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from nightmill.provider_simulator import errors
+from nightmill.provider_simulator.asks import Object
+from nightmill.provider_simulator.checks import Check, Fields, array, choice, flag, record, text
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.inbound import Inbound
-from nightmill.provider_simulator.openai import fields
 from nightmill.provider_simulator.openai.words import worded
 from nightmill.provider_simulator.pages import page_of
 from nightmill.provider_simulator.reply import Reply, Voice
 from nightmill.provider_simulator.routes import Route
 from nightmill.provider_simulator.state import State
 from nightmill.provider_simulator.webhooks import GRACE_MS, Endpoint, new_secret
+
+EVENT_TYPES = (
+    *(f"batch.{end}" for end in ("completed", "failed", "expired", "cancelled")),
+    *(f"response.{end}" for end in ("completed", "failed", "cancelled", "incomplete")),
+    *(f"eval.run.{end}" for end in ("succeeded", "failed", "canceled")),
+    *(f"fine_tuning.job.{end}" for end in ("succeeded", "failed", "cancelled")),
+    "realtime.call.incoming",
+    *(f"video.{end}" for end in ("completed", "failed")),
+    *(f"agent.environment.{state}" for state in ("ready", "failed", "suspended", "expired")),
+    *(f"agent.session.{state}" for state in ("created", "action_required", "in_progress", "idle", "failed")),
+    "safety.alert.created",
+)
+_event_type = choice(*EVENT_TYPES)
+_fields: Fields = {
+    "name": text(shortest=1),
+    "url": text(pattern=r"^https?://"),
+    "event_types": array(_event_type, shortest=1),
+}
+_NEW: Check = record(_fields, "name", "url", "event_types")
+_CHANGE: Check = record(_fields)
+_ROTATION: Check = record({"keep_old_secret_active_for_24_hours": flag})
+_TEST: Check = record({"event_type": _event_type}, "event_type")
 
 
 def handled(state: State, inbound: Inbound, route: Route, voice: Voice) -> Reply:
@@ -23,6 +48,8 @@ def handled(state: State, inbound: Inbound, route: Route, voice: Voice) -> Reply
         return _created(state, inbound, voice)
     if route.action == "list":
         return _listed(state, inbound, voice)
+    if route.action == "types":
+        return Reply(status=200, body=to_json({"object": "list", "data": list(EVENT_TYPES)}))
     endpoint = state.endpoints.get(route.ident)
     if endpoint is None:
         return voice.refusal(missing(route.ident))
@@ -34,7 +61,7 @@ def handled(state: State, inbound: Inbound, route: Route, voice: Voice) -> Reply
             gone: dict[str, JsonValue] = {"id": endpoint.id, "object": "webhook_endpoint.deleted", "deleted": True}
             return Reply(status=200, body=to_json(gone))
         case "rotate":
-            return _rotated(state, inbound, endpoint)
+            return _rotated(state, inbound, endpoint, voice)
         case _:
             return Reply(status=200, body=to_json(endpoint.as_json()))
 
@@ -44,13 +71,26 @@ def missing(ident: str) -> ApiError:
     return errors.not_found(f"No webhook endpoint found with id '{ident}'.")
 
 
+def test_event(inbound: Inbound) -> str | ApiError:
+    """The event of which a sample is wanted, or the 400 that the body earns."""
+    data = _checked(inbound, _TEST)
+    return data if isinstance(data, ApiError) else str(data["event_type"])
+
+
+def _checked(inbound: Inbound, check: Check) -> Object | ApiError:
+    data = inbound.json() if inbound.body else {}
+    if isinstance(data, ApiError):
+        return data
+    problem = check(data)
+    if problem is not None:
+        return worded(problem)
+    return data if isinstance(data, dict) else errors.invalid("expected an object")
+
+
 def _created(state: State, inbound: Inbound, voice: Voice) -> Reply:
-    data = inbound.json()
+    data = _checked(inbound, _NEW)
     if isinstance(data, ApiError):
         return voice.refusal(data)
-    problem = fields.WEBHOOK(data)
-    if problem is not None or not isinstance(data, dict):
-        return voice.refusal(errors.invalid("expected an object") if problem is None else worded(problem))
     ident = state.new_id("whe_")
     endpoint = Endpoint(
         id=ident,
@@ -76,12 +116,9 @@ def _listed(state: State, inbound: Inbound, voice: Voice) -> Reply:
 
 
 def _updated(state: State, inbound: Inbound, endpoint: Endpoint, voice: Voice) -> Reply:
-    data = inbound.json()
+    data = _checked(inbound, _CHANGE)
     if isinstance(data, ApiError):
         return voice.refusal(data)
-    problem = fields.WEBHOOK_CHANGE(data)
-    if problem is not None or not isinstance(data, dict):
-        return voice.refusal(errors.invalid("expected an object") if problem is None else worded(problem))
     endpoint.name = str(data.get("name", endpoint.name))
     endpoint.url = str(data.get("url", endpoint.url))
     if "event_types" in data:
@@ -90,10 +127,12 @@ def _updated(state: State, inbound: Inbound, endpoint: Endpoint, voice: Voice) -
     return Reply(status=200, body=to_json(endpoint.as_json()))
 
 
-def _rotated(state: State, inbound: Inbound, endpoint: Endpoint) -> Reply:
+def _rotated(state: State, inbound: Inbound, endpoint: Endpoint, voice: Voice) -> Reply:
     """A new secret; the old one stays in force for a day only if that is asked."""
-    data = inbound.json() if inbound.body else {}
-    keep = isinstance(data, dict) and data.get("keep_old_secret_active_for_24_hours") is True
+    data = _checked(inbound, _ROTATION)
+    if isinstance(data, ApiError):
+        return voice.refusal(data)
+    keep = data.get("keep_old_secret_active_for_24_hours") is True
     endpoint.old_secret = endpoint.secret if keep else None
     endpoint.old_until_ms = state.clock.now_ms() + GRACE_MS
     endpoint.secret = new_secret(state.new_id("secret"))
