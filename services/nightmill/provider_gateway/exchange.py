@@ -40,6 +40,7 @@ class Reply:
     usage: Usage | None = None  #: None: the provider did not say, so the cost is not known
     served_model: str | None = None  #: as the provider names it; may differ from what was asked
     service_tier: str | None = None  #: as the provider names how it worked; it may cost more or less
+    price_percent: int | None = 100  #: of the listed price, for where it worked; None: not known
     failure: Failure | None = None
 
 

@@ -193,7 +193,7 @@ def _cost(order: Order, reply: Reply, at_ms: int) -> int | None:
     if reply.failure is not None and reply.failure.billed is Billed.NO:
         return 0
     tariff, usage = order.tariff(at_ms, reply.service_tier), reply.usage
-    if tariff is None or usage is None:
+    if tariff is None or usage is None or reply.price_percent is None:
         return None
     tokens = tokens_within(
         input_tokens=usage.input_tokens,
@@ -202,7 +202,7 @@ def _cost(order: Order, reply: Reply, at_ms: int) -> int | None:
         cache_write_1h_tokens=usage.cache_write_1h_tokens or 0,
         output_tokens=usage.output_tokens,
     )
-    return None if tokens is None else cost_nano_usd(tariff, tokens)
+    return None if tokens is None else cost_nano_usd(tariff, tokens, percent=reply.price_percent)
 
 
 def _reserved(order: Order, at_ms: int) -> int:

@@ -48,6 +48,10 @@ def message(usage: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def in_region(region: str | None) -> dict[str, Any]:
+    return message({"input_tokens": 333, "output_tokens": 10, "inference_geo": region})
+
+
 @pytest.fixture
 def order(tmp_path: Path) -> Order:
     shard = make_shard(make_documents(tmp_path), [0])
@@ -104,8 +108,29 @@ def answered(order: Order, body: Any, *, provider: str = "openai_compatible", at
         ("openai", chat(10, 1) | {"service_tier": "priority"}, None),
         ("openai", completion() | {"usage": None}, None),
         ("openai", completion() | {"usage": {"prompt_tokens": 10}}, None),
+        # a tenth more for work in the United States alone; elsewhere is not listed
+        ("anthropic", in_region(None), 333 * 1_000 + 10 * 5_000),
+        ("anthropic", in_region("global"), 333 * 1_000 + 10 * 5_000),
+        ("anthropic", in_region("us"), (333 * 1_000 + 10 * 5_000) * 11 // 10),
+        ("anthropic", in_region("eu"), None),
+        # a split that does not tell of all that was written: the rest has the default lifetime
+        (
+            "anthropic",
+            message(
+                {
+                    "input_tokens": 500,
+                    "cache_creation_input_tokens": 100,
+                    "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 40},
+                    "output_tokens": 10,
+                }
+            ),
+            500 * 1_000 + 60 * 1_250 + 40 * 2_000 + 10 * 5_000,
+        ),
     ],
-    ids=["plain", "openai", "anthropic", "reasoning", "long", "not-long", "default", "priority", "none", "half"],
+    ids=[
+        *("plain", "openai", "anthropic", "reasoning", "long", "not-long", "default", "priority", "none", "half"),
+        *("nowhere", "global", "us", "eu", "split"),
+    ],
 )
 def test_the_classes_of_a_providers_usage_are_charged_once_each(
     order: Order, provider: str, body: Any, nano: int | None

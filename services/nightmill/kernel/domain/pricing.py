@@ -153,9 +153,9 @@ def cost_atto_usd(rates: Rates, tokens: Tokens) -> int:
     )
 
 
-def cost_nano_usd(tariff: Tariff, tokens: Tokens) -> int:
-    """Cost of one call, rounded half up, once, on the sum."""
-    return to_nano_usd(cost_atto_usd(tariff.rates(tokens.input), tokens))
+def cost_nano_usd(tariff: Tariff, tokens: Tokens, *, percent: int = 100) -> int:
+    """Cost of one call at so much of the listed price, rounded half up, once, on the sum."""
+    return _rounded(cost_atto_usd(tariff.rates(tokens.input), tokens) * percent, ATTO_PER_NANO * 100)
 
 
 def worst_cost_nano_usd(tariff: Tariff, *, input_tokens: int, max_output_tokens: int) -> int:
@@ -166,7 +166,11 @@ def worst_cost_nano_usd(tariff: Tariff, *, input_tokens: int, max_output_tokens:
 
 def to_nano_usd(atto_usd: int) -> int:
     """Rounded half up."""
-    return (atto_usd + ATTO_PER_NANO // 2) // ATTO_PER_NANO
+    return _rounded(atto_usd, ATTO_PER_NANO)
+
+
+def _rounded(parts: int, unit: int) -> int:
+    return (parts + unit // 2) // unit
 
 
 def _dearest(rates: Sequence[Rates]) -> Rates:

@@ -80,6 +80,9 @@ _FINISH: dict[str, Signal] = {
 }
 #: in the words of chat completions, which the validator knows
 _FINISH_NAMES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
+#: of the listed price, by the region that did the work; whoever wants the United States alone pays a tenth more for
+#: every class of tokens, in batches too (pricing page, 2026-11-29)
+_PERCENT = {None: 100, "not_available": 100, "global": 100, "us": 110}
 _DIMENSIONS = ("requests", "input-tokens", "output-tokens", "tokens")
 _MARKED = {"user": "text", "assistant": "text"}
 _CONTROLS = {
@@ -181,6 +184,7 @@ def _reply_of_message(document: Mapping[str, Any]) -> Reply:
         usage=_usage(usage),
         served_model=word(document.get("model")),
         service_tier=word(usage.get("service_tier")) if isinstance(usage, dict) else None,
+        price_percent=_PERCENT.get(word(usage.get("inference_geo"))) if isinstance(usage, dict) else 100,
         failure=None if signal is None else failure(signal, detail=_detail(document, stop)),
     )
 
@@ -211,7 +215,7 @@ def _usage(usage: Any) -> Usage | None:
     fresh, output = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
     read, written = counts(usage, "cache_read_input_tokens", "cache_creation_input_tokens")
     short, hour = counts(usage.get("cache_creation"), "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
-    if short is None and hour is None:
-        short = written  # without the split it is the default lifetime
+    if written is not None and written > (short or 0) + (hour or 0):
+        short = written - (hour or 0)  # what the split does not tell has the default lifetime
     total = None if fresh is None else fresh + (read or 0) + (short or 0) + (hour or 0)
     return usage_of(total, output, cached=read, written=short, written_1h=hour)
