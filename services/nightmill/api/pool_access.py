@@ -1,4 +1,4 @@
-"""Whether a job has a pool whose key and server this installation knows (P6).
+"""Whether a job has a pool whose address, key and server this installation knows (P6).
 
 Such a pool's calls would wait for ever, and the job with them. It is asked by the gateway's own rule, with the
 environment of the api: `nightmill up` gives both the same.
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from nightmill.api.errors import ApiError
 from nightmill.api.requests import JobRequest
+from nightmill.kernel.domain.addresses import flaw
 from nightmill.kernel.domain.settings import Config, LocalServers, Pool
 from nightmill.planner.estimate import usable_pools
 from nightmill.provider_gateway.keys import KeyUnusable, read_key
@@ -18,7 +19,7 @@ _RESTART = "and start it again: nightmill down, then nightmill up"
 def check_access(
     request: JobRequest, config: Config, environment: Mapping[str, str], local_servers: LocalServers
 ) -> None:
-    """Raises `ApiError` when every pool that the job may use lacks its key or its server."""
+    """Raises `ApiError` when every pool that the job may use lacks its address, its key or its server."""
     problems = {
         name: _problem(pool, environment, local_servers)
         for name, pool in usable_pools(request.pipeline, request.tenant, config).items()
@@ -32,10 +33,14 @@ def check_access(
 
 def _problem(pool: Pool, environment: Mapping[str, str], local_servers: LocalServers) -> tuple[str, str] | None:
     """What the pool lacks and the remedy, or None."""
-    if local_servers.base_url(pool) is None:
+    url = local_servers.base_url(pool)
+    if url is None:
         if pool.embeddings is None:
             return "its local model server is not known here", "set NIGHTMILL_MODEL_URL"
         return "the local embeddings model does not run here", "make setup-model, or set NIGHTMILL_EMBEDDINGS_URL"
+    wrong = flaw(url)
+    if wrong is not None:
+        return f"its base_url {wrong}", "mend base_url in pools.yaml"
     if pool.key is None:
         return None
     try:

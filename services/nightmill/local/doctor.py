@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from nightmill.kernel.domain.settings import Pool
+from nightmill.kernel.domain.addresses import flaw
+from nightmill.kernel.domain.settings import LOCAL_MODEL, Pool
 from nightmill.local import docker
 from nightmill.local.embeddings_model import SETUP_REMEDY, find_package
 from nightmill.local.errors import LaptopError
@@ -75,7 +76,7 @@ def run_doctor(
         checks.append(check_local_model())
     if local_embeddings:
         checks.append(check_local_embeddings())
-    checks += check_keys(pools, environment)
+    checks += [*check_addresses(pools), *check_keys(pools, environment)]
     return [*checks, check_running(home), *check_processes(home)]
 
 
@@ -202,6 +203,17 @@ def check_local_embeddings() -> Check:
         detail = f"a pool asks for the local embeddings model, and it lacks {' and '.join(missing)}"
         return Check(name="local embeddings", ok=False, detail=detail, remedy=f"{SETUP_REMEDY}; before up, to use it")
     return Check(name="local embeddings", ok=True, detail=str(package))
+
+
+def check_addresses(pools: Mapping[str, Pool]) -> list[Check]:
+    """Pools whose address nobody can call. They keep no other from working."""
+    wrong = {name: flaw(pool.base_url) for name, pool in pools.items() if pool.base_url != LOCAL_MODEL}
+    remedy = "mend it in pools.yaml before up, to use the pool; such as https://api.openai.com/v1"
+    return [
+        Check(name=f"pool {name}", ok=False, detail=f"base_url {said}", remedy=remedy)
+        for name, said in wrong.items()
+        if said is not None
+    ]
 
 
 def check_keys(pools: Mapping[str, Pool], environment: Mapping[str, str]) -> list[Check]:

@@ -4,6 +4,7 @@ import logging
 import sys
 import time
 
+from nightmill.kernel.domain.addresses import flaw
 from nightmill.kernel.domain.settings import LocalServers, Pool, Prices
 from nightmill.kernel.runtime.service import Service
 from nightmill.kernel.runtime.settings import Settings, SettingsError, load_config
@@ -96,9 +97,8 @@ def _base_url(pool: Pool, local_servers: LocalServers) -> tuple[str, str | None]
     if url is None:
         kind, variable = ("model", "MODEL") if pool.embeddings is None else ("embeddings", "EMBEDDINGS")
         return "", f"the local {kind} server is not known; start it with nightmill up, or set NIGHTMILL_{variable}_URL"
-    if not url.startswith(("http://", "https://")):
-        return "", f"base_url {url!r} is no http or https address; mend it in pools.yaml"
-    return url, None
+    wrong = flaw(url)
+    return (url, None) if wrong is None else ("", f"base_url {wrong}; mend it in pools.yaml")
 
 
 def _now_ms() -> int:

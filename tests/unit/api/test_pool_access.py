@@ -21,6 +21,7 @@ def config(folder: Path) -> Config:
         "by-env": sim.model_copy(update={"key": KeySource(env="SOME_KEY")}),
         "by-file": sim.model_copy(update={"key": KeySource(file=str(folder / "key"))}),
         "local": sim.model_copy(update={"base_url": "local-model"}),
+        "nowhere": sim.model_copy(update={"base_url": "http://host:99999/v1"}),
         "vectors": sim.model_copy(update={"base_url": "local-model", "embeddings": EmbeddingLimits()}),
     }
     return CONFIG.model_copy(update={"pools": pools})
@@ -45,6 +46,7 @@ def request(*pools: str) -> JobRequest:
             "pool vectors: the local embeddings model does not run here",
             "make setup-model, or set NIGHTMILL_EMB",
         ),
+        (["nowhere"], "pool nowhere: its base_url is no address", "mend base_url in pools.yaml"),
         (["local", "by-env"], "known here; pool by-env: environment variable", "set NIGHTMILL_MODEL_URL, or export"),
     ],
 )

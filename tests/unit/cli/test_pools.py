@@ -130,7 +130,7 @@ class TestAdd:
             (("no good", *ARGUMENTS), ["NAME = 'no good'"]),
             (("x", *ARGUMENTS, "--provider", "opnai"), ["--provider = 'opnai'", "use one of: "]),
             (("x", *ARGUMENTS, "--base-url", "llm.example"), ["--base-url = 'llm.example'", "https://api.openai.com"]),
-            (("x", *ARGUMENTS, "--base-url", "https://[::1"), ["--base-url is no address"]),
+            (("x", *ARGUMENTS, "--base-url", "https://[::1"), ["--base-url = 'https://[::1' is no address"]),
             (("x", *ARGUMENTS, "--base-url", "https://e/v1/chat/completions"), ["leave out /chat/completions"]),
             (("x", *ARGUMENTS, "--base-url", f"https://u:{SECRET}@e/v1"), ["--base-url holds a login", "--key-file"]),
             (("x", *ARGUMENTS, "--base-url", f"https://e/v1?key={SECRET}"), ["--base-url holds"]),

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nightmill.kernel.domain.settings import KeySource, Pool, PoolLimits
 from nightmill.local import doctor
 from nightmill.local.assets import kafka_folder
 from nightmill.local.children import log_tail, rotate
@@ -267,24 +266,6 @@ def test_the_doctor_checks_what_this_start_needs(tmp_path: Path) -> None:
         *("python", "home", "disk", "open files", "java", "kafka jars", "docker", "ledger"),
         *("local model", "local embeddings", "ports"),
     ]
-
-
-def test_the_doctor_lists_pools_without_a_key(tmp_path: Path) -> None:
-    """P6: named with place and remedy; it stops nothing, for other pools work."""
-    limits = PoolLimits(slots=1)
-    base = Pool(provider="openai_compatible", base_url="http://127.0.0.1:1", model="m", limits=limits, context_tokens=9)
-    pools = {
-        "open": base,
-        "lacking": base.model_copy(update={"key": KeySource(env="LACKING_KEY")}),
-        "keyed": base.model_copy(update={"key": KeySource(env="GOOD_KEY")}),
-        "filed": base.model_copy(update={"key": KeySource(file=str(tmp_path / "key"))}),
-    }
-    lacking, keyed, filed = doctor.check_keys(pools, {"GOOD_KEY": "sk-1"})
-    assert (lacking.ok, keyed.ok, filed.ok) == (False, True, False)
-    assert lacking.detail == "environment variable LACKING_KEY is not set"
-    assert lacking.remedy == "export LACKING_KEY before up, to use it"
-    assert str(tmp_path / "key") in filed.remedy
-    assert doctor.fatal_checks([lacking, keyed, filed]) == []
 
 
 def test_the_doctor_sees_a_port_that_somebody_took(tmp_path: Path) -> None:

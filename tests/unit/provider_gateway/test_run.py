@@ -59,8 +59,10 @@ def test_the_local_model_is_where_the_settings_say(tmp_path: Path) -> None:
         (make_pool("https://host/v1", key=KeySource(env="K")), "environment variable K is not set"),
         (make_pool("https://host/v1", key=KeySource(file="/no/such/key")), "can not be read"),
         (make_pool("ftp://host"), "no http or https address"),
+        (make_pool("http://host:99999/v1"), "base_url is no address; mend it in pools.yaml"),
+        (make_pool(f"https://{'a' * 64}.example/v1"), "base_url names no host"),
     ],
-    ids=["local", "local embeddings", "variable", "file", "address"],
+    ids=["local", "local embeddings", "variable", "file", "address", "port", "host"],
 )
 def test_an_unusable_pool_says_why(tmp_path: Path, pool: Pool, words: str) -> None:
     """One pool without its key does not keep the others from working."""

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from nightmill.kernel.domain.addresses import flaw
 from nightmill.kernel.domain.settings import LOCAL_MODEL, Pool
 from nightmill.kernel.resources import resource
 from nightmill.kernel.runtime.settings import load_config
@@ -91,20 +92,14 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
 
 def _check_url(url: str) -> None:
     remedy = "write where the provider's API begins, such as https://api.openai.com/v1"
-    try:
-        parts = urlsplit(url)
-        port_fits = parts.port != 0
-    except ValueError:
-        raise LaptopError("--base-url is no address", remedy=remedy) from None
-    if parts.username is not None or parts.query or parts.fragment:
-        raise LaptopError(
-            "--base-url holds a login, a query or a fragment (not shown, as it may be a key)",
-            remedy="leave it out; name the key with --key-env or --key-file",
-        )
-    plain = url.isascii() and url.isprintable() and " " not in url
-    if parts.scheme not in ("http", "https") or not parts.hostname or not plain or not port_fits:
-        raise LaptopError(f"--base-url = {url!r}: no http or https address", remedy=remedy)
-    ending = next((each for each in _ENDPOINTS if parts.path.rstrip("/").endswith(each)), None)
+    wrong = flaw(url)
+    if wrong is not None and any(sign in url for sign in "@?#"):
+        remedy = "leave it out; name the key with --key-env or --key-file"
+        raise LaptopError(f"--base-url {wrong} (not shown, as it may hold a key)", remedy=remedy)
+    if wrong is not None:
+        raise LaptopError(f"--base-url = {url!r} {wrong}", remedy=remedy)
+    path = urlsplit(url).path.rstrip("/")
+    ending = next((each for each in _ENDPOINTS if path.endswith(each)), None)
     if ending is not None:
         raise LaptopError(f"--base-url = {url!r}: names one call, not the API", remedy=f"leave out {ending}")
 

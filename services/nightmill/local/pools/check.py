@@ -13,6 +13,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from nightmill.kernel.domain.addresses import flaw
 from nightmill.kernel.domain.pricing import Tariff, Tokens, cost_nano_usd, worst_cost_nano_usd
 from nightmill.kernel.domain.settings import Config, LocalServers, Pool
 from nightmill.local.errors import LaptopError
@@ -220,15 +221,12 @@ class _Checking:
                 missing, remedy = "embeddings model", "make setup-model, then nightmill up --detach"
             detail = f"the local {missing} does not run"
             return Finding(about="address", weight=Weight.AWAY, detail=detail, remedy=remedy)
-        try:
-            parts = urlsplit(self._url)
-            sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            sound = False
-        if not sound or "@" in parts.netloc or parts.query or parts.fragment:
+        wrong = flaw(self._url)
+        if wrong is not None:
             remedy = "mend base_url in pools.yaml: http or https, host and path, such as https://api.openai.com/v1"
-            detail = "base_url can not be used (not shown, as it may hold a key)"
+            detail = f"base_url {wrong} (not shown, as it may hold a key)"
             return Finding(about="address", weight=Weight.MEND, detail=detail, remedy=remedy)
+        parts = urlsplit(self._url)
         if self._key is not None and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
             detail = f"{self._url}: the key goes there in the clear"
             return Finding(about="address", weight=Weight.NOTE, detail=detail, remedy="use https")
