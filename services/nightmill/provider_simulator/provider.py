@@ -90,7 +90,7 @@ class Provider:
         state = self._state
         now_ms = state.real_now_ms()
         call = state.ledger.open(
-            attempt_id=inbound.headers.get("X-Client-Request-Id"),
+            attempt_id=_storable(inbound.headers.get("X-Client-Request-Id")),
             body_digest=hashlib.sha256(inbound.body).digest()[:_DIGEST_BYTES],
             now_ms=now_ms,
         )
@@ -277,6 +277,11 @@ def unknown(inbound: Inbound, dialect: Dialect, status: int | None) -> Reply:
     else:
         error = errors.unknown_url(inbound.method, inbound.path)
     return voice.refusal(error)
+
+
+def _storable(text: str | None) -> str | None:
+    """A header as the books keep it: bytes that are no text come as halves of surrogate pairs, which no JSON holds."""
+    return text if text is None or text.isascii() else text.encode("ascii", "backslashreplace").decode()
 
 
 def _with(reply: Reply, headers: dict[str, str]) -> Reply:

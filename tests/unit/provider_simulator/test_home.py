@@ -47,6 +47,17 @@ def test_everything_goes_on(tmp_path: Path) -> None:
         assert [one.name for one in client.webhooks.list().data] == ["w"]
 
 
+def test_a_call_whose_id_is_no_text_is_in_the_books_after_a_restart_too(tmp_path: Path) -> None:
+    """E12 O1: it is refused, and the books of all others must still be read."""
+    with Simulator({"dialect": "openai"}, home=tmp_path) as simulator:
+        odd = {"X-Client-Request-Id": "\u00e9", "Authorization": "Bearer k"}
+        assert exchange(simulator, "POST", "/v1/chat/completions", chat(), headers=odd)[0] == 400
+        exchange(simulator, "POST", "/v1/chat/completions", chat(), headers={"Authorization": "Bearer k"})
+        before = simulator.ledger()
+    with Simulator({"dialect": "openai"}, home=tmp_path) as simulator:
+        assert simulator.ledger() == {**before, "max_concurrency": 0}
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_batch_that_was_running_is_run_once(tmp_path: Path, how: signal.Signals) -> None:
     """E7: killed in the middle, its lines are billed once and its rows are whole."""
