@@ -17,6 +17,11 @@ _NOT_JSON = (
 )
 
 
+def plain(text: str | None) -> str | None:
+    """A header as JSON can hold it: bytes that are no text come as halves of surrogate pairs."""
+    return text if text is None or text.isascii() else text.encode("ascii", "backslashreplace").decode()
+
+
 @dataclass(slots=True, kw_only=True)
 class Inbound:
     """One request. `chunks` in place of `body` where a body is streamed."""

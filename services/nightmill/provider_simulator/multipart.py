@@ -10,8 +10,8 @@ MAX_FIELD_BYTES = 65_536
 MAX_HEAD_BYTES = 16_384
 
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]+)"|([^;\s]+))', re.I)
-_NAME = re.compile(r'\bname="([^"]*)"')
-_FILENAME = re.compile(r'filename="([^"]*)"')
+_NAME = re.compile(r'\bname="([^"\x00-\x1f\x7f]*)"')
+_FILENAME = re.compile(r'filename="([^"\x00-\x1f\x7f]*)"')
 
 
 class BadForm(ValueError):

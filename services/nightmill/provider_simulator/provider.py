@@ -19,7 +19,7 @@ from nightmill.provider_simulator.call_faults import CallFault
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.faults import Occasion
 from nightmill.provider_simulator.generate import Work, truncated, work
-from nightmill.provider_simulator.inbound import Inbound
+from nightmill.provider_simulator.inbound import Inbound, plain
 from nightmill.provider_simulator.manage import Manager
 from nightmill.provider_simulator.openai.read import read_body
 from nightmill.provider_simulator.reply import Reply, Side, Voice
@@ -90,7 +90,7 @@ class Provider:
         state = self._state
         now_ms = state.real_now_ms()
         call = state.ledger.open(
-            attempt_id=_storable(inbound.headers.get("X-Client-Request-Id")),
+            attempt_id=plain(inbound.headers.get("X-Client-Request-Id")),
             body_digest=hashlib.sha256(inbound.body).digest()[:_DIGEST_BYTES],
             now_ms=now_ms,
         )
@@ -277,11 +277,6 @@ def unknown(inbound: Inbound, dialect: Dialect, status: int | None) -> Reply:
     else:
         error = errors.unknown_url(inbound.method, inbound.path)
     return voice.refusal(error)
-
-
-def _storable(text: str | None) -> str | None:
-    """A header as the books keep it: bytes that are no text come as halves of surrogate pairs, which no JSON holds."""
-    return text if text is None or text.isascii() else text.encode("ascii", "backslashreplace").decode()
 
 
 def _with(reply: Reply, headers: dict[str, str]) -> Reply:

@@ -17,6 +17,7 @@ from nightmill.provider_simulator.asks import (
     prompt_tokens,
 )
 from nightmill.provider_simulator.errors import ApiError
+from nightmill.provider_simulator.inbound import plain
 from nightmill.provider_simulator.operations import Operation
 from nightmill.provider_simulator.prompt_cache import HOUR_S, Prefix, prefixes_of
 from nightmill.provider_simulator.scenario import Dialect, Scenario
@@ -50,7 +51,7 @@ def check_headers(headers: Mapping[str, str], dialect: Dialect) -> ApiError | No
             return ApiError(status=401, message="x-api-key header is required", type="authentication_error")
     elif key.startswith(INVALID_KEY_PREFIX):
         return errors.invalid_anthropic_key()
-    version = headers.get("anthropic-version")
+    version = plain(headers.get("anthropic-version"))
     if version is None:
         return ApiError(status=400, message="anthropic-version: header is required")
     if version not in fields.VERSIONS:

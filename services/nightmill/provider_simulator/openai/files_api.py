@@ -22,7 +22,8 @@ from nightmill.provider_simulator.stories import FilePending, UploadAltered, Upl
 
 MAX_FILE_BYTES = 512 * 2**20
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})\Z")
+_SECONDS = re.compile(r"[0-9]{1,9}")
 _NOT_JSONL = "Invalid file format for Batch API. Must be .jsonl"
 _EXPIRY_S = (3600, 2_592_000)
 
@@ -189,7 +190,7 @@ def _expiry(form: Form) -> ApiError | None:
     if stated is None:
         return None
     least, most = _EXPIRY_S
-    if not stated.isdigit() or not least <= int(stated) <= most:
+    if _SECONDS.fullmatch(stated) is None or not least <= int(stated) <= most:
         message = f"Invalid 'expires_after.seconds': expected an integer between {least} and {most}."
         return errors.invalid(message, param="expires_after.seconds", code="invalid_value")
     if form.fields.get("expires_after[anchor]") != "created_at":
