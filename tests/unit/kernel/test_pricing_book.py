@@ -146,6 +146,8 @@ def test_batches_can_be_priced_one_by_one() -> None:
          "rise; order them, each once"),
         ("cached_usd_per_million: 0.2", "cached_usd_per_million: -0.2", "line 5: models.m.0.cached_usd_per_million = "
          "-0.2: Input should be greater"),
+        ("cached_usd_per_million: 0.2", "cached_usd_per_million: 1e12", "line 5: models.m.0.cached_usd_per_million = "
+         "'1e12': Value error, write USD per million tokens: more than 10,000 is no price of a model"),
         ("cached_usd_per_million: 0.2", "cached_usd_per_milion: 0.2", "line 5: unknown field models.m.0.cached_usd_"),
     ],
 )  # fmt: skip

@@ -19,6 +19,8 @@ from nightmill.kernel.domain.pricing import BATCH, DAY_MS, STANDARD, Level, Peri
 OVERLAP = "overlapping_prices"
 _EPOCH = date(1970, 1, 1)
 _ATTO_PER_NANO_PER_MILLION = 1000
+#: a mistyped price must not make sums that no message holds: ten times what the dearest model costs, and more
+_MOST_NANO_PER_MILLION = 10_000 * 10**9
 _WHOLE = 1000  # a discount is held in thousandths
 
 
@@ -31,6 +33,8 @@ def _nano_per_million(usd: object) -> object:
         raise ValueError("write USD per million tokens as a number, for example 0.15") from error
     if isinstance(usd, bool) or exact != nano:
         raise ValueError("write USD per million tokens as a number of at most nine decimals, for example 0.15")
+    if exact > _MOST_NANO_PER_MILLION:
+        raise ValueError("write USD per million tokens: more than 10,000 is no price of a model")
     return exact
 
 
