@@ -16,7 +16,7 @@ from nightmill.kernel.wire.messages import AttemptAnswered
 from nightmill.provider_gateway.bulk import errands as e
 from nightmill.provider_gateway.bulk.answers import answer
 from nightmill.provider_gateway.bulk.requests import dialect_of, to_pool
-from nightmill.provider_gateway.bulk.results import ResultFile, sort_lines
+from nightmill.provider_gateway.bulk.results import MOST_LINE_BYTES, ResultFile, sort_lines
 from nightmill.provider_gateway.bulk.sweeping import DOWNLOAD
 from nightmill.provider_gateway.bulk.wire import Broken, Wire
 from nightmill.provider_gateway.exchange import Response
@@ -29,6 +29,8 @@ _TRANSFER_S = 1800.0
 _REQUEST_S = 60.0
 #: a download that stops so often without bringing a byte is broken off, to be tried again later
 _MOST_STANDSTILLS = 3
+#: a file may be twice as long as it is said to be, and so much more, and is read all the same in the end
+_SLACK_BYTES = 1 << 20
 _LONGEST_SIZE = 19  #: digits; Python refuses to read thousands
 
 
@@ -113,10 +115,11 @@ def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Absent 
             return _missing(errand, about)
         stored = dialect.stored(about.body)
         size = None if stored is None else stored.bytes
-    standstills, have = 0, 0
+    standstills, have, most = 0, 0, _most_bytes(errand, size)
+    content = dialect.content(access.base_url, file_id)
     while True:
         try:
-            response = wire.download(dialect.content(access.base_url, file_id), path, to, deadline_s=_TRANSFER_S)
+            response = wire.download(content, path, to, deadline_s=_TRANSFER_S, most_bytes=most)
         except Broken as error:
             now_have = path.stat().st_size if path.exists() else 0
             standstills, have = (0, now_have) if now_have > have else (standstills + 1, have)
@@ -129,12 +132,19 @@ def _brought(errand: e.Fetch, wire: Wire, file_id: str, path: Path) -> e.Absent 
             return _missing(errand, response)
         have = path.stat().st_size
         size = _total(response) if size is None else size
-        if size is None or have == size:
+        if have == size or (size is None and have <= most):
             return None
+        words = f"{have} of {most if size is None else size} bytes"
         if errand.any_size:
-            return _Misfit(f"{have} of {size} bytes")
+            return _Misfit(words)
         path.unlink()
-        return e.Refused(failure=failure(Signal.BODY_INCOMPLETE, detail=f"{have} of {size} bytes"))
+        return e.Refused(failure=failure(Signal.BODY_INCOMPLETE, detail=words))
+
+
+def _most_bytes(errand: e.Fetch, told: int | None) -> int:
+    """More than any file of the batch has: a server that never stops must not fill the disk."""
+    most = errand.row.requests * (MOST_LINE_BYTES + 1)
+    return most if told is None else min(most, 2 * told + _SLACK_BYTES)
 
 
 def _total(response: Response) -> int | None:

@@ -130,12 +130,12 @@ class Wire:
                 raise Broken(Signal.BODY_INCOMPLETE, sent=True)
             return Response(status=200, headers={}, body=line.removeprefix(BOM_UTF8))
 
-    def download(self, ask: Ask, path: Path, to: To, *, deadline_s: float) -> Response:
+    def download(self, ask: Ask, path: Path, to: To, *, deadline_s: float, most_bytes: int) -> Response:
         """Add to the file at `path` what it lacks; the response's body is empty unless it is an error's.
 
         What came before a break stays, for the next try, be it another process that makes it. A server that sends
-        something else than was asked for is read from the beginning. Raises `Broken`, and `Unavailable` when the disk
-        refuses.
+        something else than was asked for is read from the beginning, one that does not stop until there are more than
+        `most_bytes`. Raises `Broken`, and `Unavailable` when the disk refuses.
         """
         have = path.stat().st_size if path.exists() else 0
         headers = {"Accept": "application/binary"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -149,8 +149,10 @@ class Wire:
                 path.unlink()
                 raise Broken(Signal.UNEXPECTED_SHAPE, sent=True)
             with path.open("ab" if response.status == 206 else "wb") as file:
-                while chunk := response.read(_CHUNK):
+                while file.tell() <= most_bytes and (chunk := response.read(_CHUNK)):
                     _write(file, path, chunk)
+                if file.tell() > most_bytes:
+                    return Response(status=200, headers={"content-range": span}, body=b"")
             if response.length:  # `read` with a size ends at a broken connection without a word
                 raise Broken(Signal.BODY_INCOMPLETE, sent=True)
             return Response(status=200, headers={"content-range": span}, body=b"")
