@@ -116,8 +116,12 @@ def _content(body: bytes) -> tuple[str, str | None]:
         if not isinstance(event, str) or not isinstance(data, dict):
             raise TypeError
         batch_id = data["id"] if event.startswith("batch.") else None
-        if batch_id is not None and not (isinstance(batch_id, str) and 0 < len(batch_id) <= _LONGEST_NAME):
+        if batch_id is not None and not (_is_name(event) and _is_name(batch_id)):
             raise TypeError
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise ApiError(400, "invalid", "the notice has not the shape of an event", _SENDER) from error
     return event, batch_id
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and value.isascii() and value.isprintable()

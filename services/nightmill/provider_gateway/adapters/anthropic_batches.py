@@ -8,6 +8,7 @@ errored, canceled or expired is never billed. Results are read at our own addres
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -116,7 +117,7 @@ class AnthropicBatches:
 
     def listing(self, base_url: str, after: str | None) -> Ask:
         url = f"{_url(base_url)}?limit={_PAGE}"
-        return Ask(method="GET", url=url if after is None else f"{url}&after_id={after}")
+        return Ask(method="GET", url=url if after is None else f"{url}&after_id={quote(after, safe='')}")
 
     def page(self, body: bytes) -> Page | None:
         return page_of(body, _batch)

@@ -60,6 +60,10 @@ def test_counts_that_are_not_all_there_are_none() -> None:
     assert found.requests is None
 
 
+def test_an_id_of_the_provider_is_no_part_of_an_address() -> None:
+    assert WIRE.listing(BASE, "a b&limit=1").url.endswith("/messages/batches?limit=1000&after_id=a%20b%26limit%3D1")
+
+
 def test_requests() -> None:
     """The version is pinned on every request; results are read at our own address, whatever address is named."""
     request = Request(url=BASE + "messages", headers={}, body=b'{"model":"m"}')
