@@ -19,6 +19,8 @@ from nightmill.provider_gateway.failures import Signal
 
 MAX_BODY_BYTES = 8 << 20
 _KEEPALIVE_S = 30.0
+#: connections in a row that are closed unused; more than a pool is likely to have at rest
+_MOST_SPOILT = 1_000
 
 
 class _BodyOverCap(Exception):
@@ -82,10 +84,7 @@ class Connections:
         way, begin = self._route(url)
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = f"{begin}{lines}content-length: {len(body)}\r\n\r\n"
-        try:
-            connection = await self._connector.connect(way, [], aiohttp.ClientTimeout(connect=connect_s))
-        except TimeoutError as error:
-            raise aiohttp.ConnectionTimeoutError(f"{way.url.host}:{way.url.port}: not reached in time") from error
+        connection = await self._connected(way, connect_s)
         try:
             response = await _exchange(connection, head.encode() + body)
         except BaseException:
@@ -96,6 +95,20 @@ class Connections:
 
     async def close(self) -> None:
         await self._connector.close()
+
+    async def _connected(self, way: aiohttp.ClientRequest, connect_s: float) -> Any:
+        """A connection on which nothing lies that nobody asked for: it would be taken for the answer to this request,
+        and each answer for that of the next one.
+        """
+        for _ in range(_MOST_SPOILT):
+            try:
+                connection = await self._connector.connect(way, [], aiohttp.ClientTimeout(connect=connect_s))
+            except TimeoutError as error:
+                raise aiohttp.ConnectionTimeoutError(f"{way.url.host}:{way.url.port}: not reached in time") from error
+            if connection.protocol is not None and not connection.protocol.should_close:
+                return connection
+            connection.close()
+        raise aiohttp.ConnectionTimeoutError(f"{way.url.host}:{way.url.port}: speaks before it is asked")
 
     def _route(self, url: str) -> tuple[aiohttp.ClientRequest, str]:
         known = self._routes.get(url)
