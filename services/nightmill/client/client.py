@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -146,7 +147,7 @@ class Client:
 
     def versions(self, dataset_id: str) -> VersionList:
         """Versions of a dataset (tenant.pipeline), newest first."""
-        return VersionList.model_validate(self._connection.get(f"/v1/datasets/{dataset_id}/versions"))
+        return VersionList.model_validate(self._connection.get(f"/v1/datasets/{quote(dataset_id, safe='')}/versions"))
 
     def results(self, dataset_id: str, version: int | None = None) -> Iterator[dict[str, Any]]:
         """Accepted rows of a dataset's version (None: the current one)."""

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
+from urllib.parse import quote
 from uuid import uuid4
 
 from nightmill.api.findings import CostAnswer
@@ -22,7 +23,7 @@ class Job:
     def __init__(self, connection: Connection, job_id: str) -> None:
         self.job_id = job_id
         self._connection = connection
-        self._path = f"/v1/jobs/{job_id}"
+        self._path = f"/v1/jobs/{quote(job_id, safe='')}"
 
     def __repr__(self) -> str:
         return f"Job({self.job_id!r})"

@@ -1,5 +1,6 @@
 """The client against a real api: it finds it, submits once, follows, and says what is wrong."""
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -187,6 +188,11 @@ def test_a_folder_that_turns_out_bad_halfway_starts_nothing(api: ServedApi, clie
 
 
 def test_unknown_things(client: Client) -> None:
+    for odd in ("acme.x.y?limit=1", "acme.x.y#z", "a b"):  # no other one is asked for
+        with pytest.raises(Refused, match=f"no job '{re.escape(odd)}'"):
+            client.job(odd).cancel()
+        with pytest.raises(Refused, match=f"no dataset '{re.escape(odd)}'"):
+            client.versions(odd)
     with pytest.raises(Refused, match="no job"):
         client.job("default.label.20260101-000000-aa").status()
     with pytest.raises(Refused, match="no dataset"):
