@@ -69,6 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    for place, word in enumerate(given, 1):
+        if not _is_text(word):
+            what = f"argument {place} = {ascii(word)} is no UTF-8 text"
+            return _say(what, "type it in UTF-8; rename a file or folder that has such a name", EXIT_BAD_INPUT)
     try:
         app(args=None if arguments is None else list(arguments), prog_name="nightmill")
     except SystemExit as stop:
@@ -78,6 +83,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report(error)
     return 0
+
+
+def _is_text(word: str) -> bool:
+    """Whether it was typed as text: other bytes come as halves of surrogate pairs, which no message holds."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _report(error: Exception) -> int:

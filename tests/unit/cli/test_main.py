@@ -228,6 +228,12 @@ class TestBadInput:
         assert shell("run", str(files / "label"))[0] == 2
         assert shell("status", "--nonsense")[0] == 2
 
+    @pytest.mark.parametrize("arguments", [("explain", "\udcff"), ("cancel", JOB, "--reason", "a\udcff")])
+    def test_bytes_that_are_no_text(self, shell: Shell, api: ServedApi, arguments: tuple[str, ...]) -> None:
+        """P2: whatever the terminal's encoding, it is no defect."""
+        code, _, err = shell(*arguments)
+        assert (code, f"argument {len(arguments)} = " in err, "no UTF-8 text" in err) == (2, True, True)
+
     def test_a_wrong_token(self, shell: Shell, api: ServedApi) -> None:
         (api.home / "token").write_text("other")
         code, _, err = shell("status")
