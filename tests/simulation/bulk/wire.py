@@ -57,7 +57,7 @@ class SimulatedWire(Wire):
             return response
         return Response(status=200, headers={}, body=response.body.partition(b"\n")[0])
 
-    def download(self, ask: Ask, path: Path, to: To, *, deadline_s: float) -> Response:
+    def download(self, ask: Ask, path: Path, to: To, *, deadline_s: float, most_bytes: int) -> Response:
         response = self._exchange(to.pool, ask.method, ask.url, None, lambda: True)
         if response.status != 200:
             return response
