@@ -10,8 +10,9 @@ from nightmill.kernel.runtime.log import Outgoing, Record
 class Pace:
     """How long a transaction is filled and how much a step takes.
 
-    What comes after a quiet time is committed as soon as the input is idle. In a flow the input is idle every few
-    milliseconds, and a commit costs the broker 5-13 ms of CPU: there, two of them are `commit_gap_ms` apart.
+    What comes after a quiet time is committed as soon as the input is idle, or has filled one poll: a flow that begins
+    is not kept from whoever comes next. In a flow the input is idle every few milliseconds, and a commit costs the
+    broker 5-13 ms of CPU: there, two of them are `commit_gap_ms` apart.
     """
 
     poll_records: int = 500
@@ -51,4 +52,6 @@ class Transaction:
             self.opened_ms = now_ms
         if idle and not 0 <= now_ms - committed_ms < pace.commit_gap_ms:
             return True
-        return now_ms - self.opened_ms >= pace.commit_every_ms or self.size >= pace.commit_messages
+        was_quiet = not 0 <= self.opened_ms - committed_ms < pace.commit_every_ms
+        enough = pace.poll_records if was_quiet else pace.commit_messages
+        return now_ms - self.opened_ms >= pace.commit_every_ms or self.size >= enough
