@@ -42,7 +42,7 @@ from nightmill.publisher.effects import Effect
 from nightmill.publisher.gates import check
 from nightmill.publisher.grading import Grader
 from nightmill.publisher.moves import follow
-from nightmill.publisher.switching import SWEEP_EVERY_MS, intend, land, plan_effects
+from nightmill.publisher.switching import SWEEP_EVERY_MS, intend, land, plan_switches, plan_upkeep
 from nightmill.publisher.targets import Targets
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ class Publisher(Service):
                 self._decide_touched(desk)
             for batch_id in list(desk.ready):
                 intend(desk, batch_id)
-            plan_effects(desk)
+            plan_switches(desk)
+            plan_upkeep(desk)
         except Unavailable as error:
             # a pipeline could not be read; what was not decided stays marked and is decided at a later tick
             desk.waits[_DECISION] = str(error)
@@ -88,7 +89,10 @@ class Publisher(Service):
         return desk.decision()
 
     def on_flush(self, part: Partition) -> Decision:
-        """One part for each batch that had items settled; then the rows. A part is durable before its row commits."""
+        """One part for each batch that had items settled; then the rows. A part is durable before its row commits.
+
+        What was intended since the last commit starts with this one, now that all parts of its version have names.
+        """
         desk = self._desks[part.number]
         waiting = [book for book in desk.books.values() if book.pending]
         staged = [(book, desk.target(book).stage(book.batch_id, book.pending)) for book in waiting]
@@ -108,8 +112,9 @@ class Publisher(Service):
             desk.puts.append(row)
         for book in desk.books.values():
             desk.puts.extend(book.drain(part.now_ms))
-        desk.forget_ended()
         desk.fresh_intents.clear()
+        plan_switches(desk)
+        desk.forget_ended()
         return desk.decision()
 
     def start(self, effects: Sequence[object]) -> None:
@@ -122,7 +127,7 @@ class Publisher(Service):
         return [Stall(subject=key, reason=why) for desk in self._desks.values() for key, why in desk.waiting()]
 
     def busy(self) -> bool:
-        return any(desk.flights for desk in self._desks.values())
+        return any(future is not None for desk in self._desks.values() for future in desk.flights.values())
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)

@@ -49,12 +49,16 @@ def intend(desk: Desk, batch_id: str) -> None:
     log.info("switch intended", extra={"action": "switch_intended", **batch_keys(row), "version": version})
 
 
-def plan_effects(desk: Desk) -> None:
-    """Start what is due: committed intents, merges of many parts, the hourly sweep."""
+def plan_switches(desk: Desk) -> None:
+    """Start the intents that are committed, or will be by the commit after which these effects start."""
     for dataset_id in sorted(desk.intents - desk.fresh_intents):
         key = f"switch/{dataset_id}"
         if desk.free(key):
             desk.launch(_switch_of(desk, key, dataset_id))
+
+
+def plan_upkeep(desk: Desk) -> None:
+    """Start what is due: merges of many parts, the hourly sweep."""
     for book in desk.books.values():
         key = f"merge/{book.batch_id}"
         if not book.ended and desk.free(key) and (rows := book.mergeable()):
