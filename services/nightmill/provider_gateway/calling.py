@@ -57,9 +57,12 @@ class Calling:
                     desk.ready.append(answered)
 
     def work(
-        self, desk: Desk, controls: View[BatchControlled], now_ms: int
+        self, desk: Desk, others: Sequence[Desk], controls: View[BatchControlled], now_ms: int
     ) -> tuple[Sequence[Call], Sequence[LeaseRequested]]:
-        """Lane by lane: the calls that may start, for `start`, and asks for what the lanes lack."""
+        """Lane by lane: the calls that may start, for `start`, and asks for what the lanes lack.
+
+        The lanes of `others`, the rest of this process, hear of slots that are given back.
+        """
         calls: list[Call] = []
         asks: list[LeaseRequested] = []
         looked_at = 0
@@ -82,9 +85,12 @@ class Calling:
             self._caller.permit(lane.name, lane.permit(slots))
             paused = now_ms < health.paused_until_ms
             in_flight, unsent = self._caller.in_flight(lane.name), partial(self._caller.unsent, lane.name)
+            held = lane.holder.slots
             ask = lane.ask(now_ms, slots_in_use=in_flight, unsent=unsent, paused=paused)
             if ask is not None:
                 asks.append(ask)
+                if ask.wants_slots < held:
+                    _tell_of_slots(pool, others)
         return calls, asks
 
     def start(self, calls: Sequence[Call]) -> None:
@@ -139,3 +145,9 @@ class Calling:
         if len(result.answers) == 1 or first is result.answers[0]:
             return (first, *result.answers[1:])
         return (first, *(replace(each, failure=first.failure) for each in result.answers[1:]))
+
+
+def _tell_of_slots(pool: str, desks: Sequence[Desk]) -> None:
+    for desk in desks:
+        if (lane := desk.lanes.get(pool)) is not None:
+            lane.holder.slots_freed()

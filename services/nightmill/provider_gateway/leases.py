@@ -18,17 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nightmill.kernel.wire.messages import LeaseAmounts, LeaseGranted, LeaseRequested
-from nightmill.provider_gateway.vectors import (
-    NOTHING,
-    Rate,
-    Vector,
-    amounts_of,
-    fits,
-    minus,
-    most,
-    plus,
-    vector_of,
-)
+from nightmill.provider_gateway.vectors import NOTHING, Rate, Vector, amounts_of, fits, minus, most, plus, vector_of
 
 #: Never two asks within this time.
 ASK_GAP_MS = 100
@@ -105,7 +95,7 @@ class LeaseHolder:
         self._asks: list[_Ask] = []
         self._last: _Ask | None = None
         self._answered_seq = 0
-        self._in_full = self._lowered = self._started_since = False
+        self._in_full = self._lowered = self._started_since = self._slots_freed = False
         self._rate = Rate()
 
     @property
@@ -173,6 +163,10 @@ class LeaseHolder:
         self._in_full = fits(plus(answered.wants, answered.unsent), minus(self._granted, answered.started))
         self._started_since = False
 
+    def slots_freed(self) -> None:
+        """Another holder here gave slots of the pool back: an ask for more need not wait its time."""
+        self._slots_freed = True
+
     def ask(
         self, now_ms: int, wanted: Wanted, unsent: Unsent = lambda: NOTHING, *, slots_in_use: int | None = None
     ) -> LeaseRequested | None:
@@ -222,14 +216,15 @@ class LeaseHolder:
             return True
         if self._lowered and in_use <= self._slots:
             return True
-        return self._runs_short(now_ms, wanted, wants, slots, since_ms)
+        return self._runs_short(now_ms, wanted, wants, slots, last)
 
-    def _runs_short(self, now_ms: int, wanted: Wanted, wants: Vector, slots: int, since_ms: int) -> bool:
+    def _runs_short(self, now_ms: int, wanted: Wanted, wants: Vector, slots: int, last: _Ask) -> bool:
         """More is wanted than is held, or what is held ahead is half gone; and an ask can help."""
-        last = self._last
+        since_ms = now_ms - last.asked_at_ms
         if wanted.calls > 0 and self._slots == 0:
-            return since_ms >= SHORT_GAP_MS
-        if last is not None and slots > self._slots and (self._slots >= last.wants_slots or since_ms >= SLOTS_GAP_MS):
+            return self._slots_freed or since_ms >= SHORT_GAP_MS
+        may_help = self._slots_freed or since_ms >= SLOTS_GAP_MS
+        if slots > self._slots and (may_help or self._slots >= last.wants_slots):
             return True
         available = self._available(now_ms)
         short = not fits(_queued(wanted), available) or not fits(wants, plus(available, available))
@@ -268,7 +263,8 @@ class LeaseHolder:
         self._last = sent
         self._reported = most(self._reported, started)
         self._peak = peak
-        self._lowered, self._idle_since_ms = False, None
+        self._lowered = self._slots_freed = False
+        self._idle_since_ms = None
         if wants_slots == 0:
             # Given up: the governor takes back what is held, so answers to this and earlier asks are void.
             self._asks, self._answered_seq = [], seq

@@ -151,7 +151,8 @@ class ProviderGateway(Service):
         desk, now_ms = self._desks[part.number], part.now_ms
         self._calling.collect(self._desks, now_ms)
         self._give_up_elsewhere(desk, now_ms)
-        calls, asks = self._calling.work(desk, self._controls, now_ms)
+        others = [each for number, each in self._desks.items() if number != part.number]
+        calls, asks = self._calling.work(desk, others, self._controls, now_ms)
         bulk = self._office.tick(desk, part, self._controls)
         send = self._delivery.due(desk, part)
         ended = self._office.finish(desk, now_ms)

@@ -184,6 +184,25 @@ def test_an_answer_that_gave_less_is_not_asked_again_at_once() -> None:
     assert holder.ask(T0 + 500, _wanted(40)) is not None
 
 
+@pytest.mark.parametrize(("slots", "next_ms"), [(10, 1_000), (0, 500)])
+def test_slots_that_another_holder_gave_back_are_asked_for_at_once(slots: int, next_ms: int) -> None:
+    """Q5. 40 wanted, 10 slots or none given: the next ask comes with time, or when there is something to get."""
+    holder = _leased(calls=40, slots=slots, tokens=9_000)
+    assert holder.ask(T0 + next_ms - 1, _wanted(40)) is None
+    holder.slots_freed()
+    again = _ask(holder, next_ms - 1, _wanted(40))
+    holder.on_granted(_answer(again, slots=slots, tokens=9_000), T0 + next_ms)
+    assert holder.ask(T0 + 2 * next_ms - 2, _wanted(40)) is None  # once
+    assert holder.ask(T0 + 2 * next_ms - 1, _wanted(40)) is not None
+
+
+def test_slots_that_another_holder_gave_back_are_no_reason_to_ask_for_more_than_is_wanted() -> None:
+    """E2"""
+    holder = _leased()
+    holder.slots_freed()
+    assert holder.ask(T0 + 110, _wanted(10)) is None
+
+
 def test_an_idle_lease_is_given_up_and_its_late_answers_are_void() -> None:
     """E2"""
     holder = _leased()

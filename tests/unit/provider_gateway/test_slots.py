@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.partition import StagePartition
 from nightmill.kernel.runtime.service import Decision
 from nightmill.kernel.wire.messages import LeaseRequested
 from nightmill.provider_gateway.caller import Call, Permit
@@ -11,8 +12,10 @@ from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.render import Renderer
 from nightmill.provider_gateway.slots import Slots
 from unit.provider_gateway.stage import (
+    NOW_MS,
     Stage,
     completion,
+    granted,
     make_access,
     make_documents,
     make_order,
@@ -182,3 +185,28 @@ def test_a_commit_does_not_wait_while_slots_run_empty(tmp_path: Path) -> None:
     stage.step()  # an answer waits for the commit, and there is enough to do until its time comes
     assert stage.gateway.busy()
     stage.close()
+
+
+def test_slots_that_one_partition_gives_back_are_asked_for_by_the_other(tmp_path: Path) -> None:
+    """Q5: at once, and not when its own next ask is due, a second after the last."""
+    stage = Stage(tmp_path, slots=2)
+    other = StagePartition(stage.gateway, number=1)
+    stage.gateway.on_open(other)
+    accepted = stage.gateway.on_shard_dispatched(make_shard(stage.documents, [0], shard_id="s0"), other)
+    assert isinstance(accepted, Decision)
+    stage.gateway.start(accepted.effects)
+    asked_ms: dict[int, list[int]] = {0: [], 1: []}
+    for now_ms in range(NOW_MS, NOW_MS + 1_000, 20):
+        if now_ms == NOW_MS + 400:
+            stage.dispatch(make_shard(stage.documents, range(1, 20)))
+        for part in (stage.part, other):
+            part.now_ms = now_ms
+            for ask in part.apply(stage.gateway.on_tick(part)).send_now:
+                assert isinstance(ask, LeaseRequested)
+                asked_ms[part.number].append(now_ms - NOW_MS)
+                stage.gateway.on_lease_granted(granted(ask, stage.slots, now_ms), part)
+        if now_ms < NOW_MS + 100:
+            stage.caller.answer(response(completion()))
+    stage.close()
+    given_back_ms = asked_ms[1][-1]
+    assert asked_ms[0] == [400, given_back_ms + 20]
