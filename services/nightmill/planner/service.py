@@ -180,7 +180,8 @@ class Planner(Service):
         planning = [row for row in rows if row.phase in _PLANNING]
         desk.busy = bool(planning)  # what is released is committed as soon as it may be: others wait for it
         planned = self._plan_next(planning, desk, part)
-        released = self._release([row for row in rows if row.phase is PlanPhase.RELEASING], part)
+        lag = self._lag() if rows else None  # asked while a batch is planned: by its release the answer is there
+        released = self._release([row for row in rows if row.phase is PlanPhase.RELEASING], lag, part)
         decisions = [decision for decision in (planned, released) if decision is not NOTHING]
         if len(decisions) < 2:
             return decisions[0] if decisions else NOTHING
@@ -224,12 +225,11 @@ class Planner(Service):
         desk.clear(row.batch_id)
         return _end(sealed, blocks)
 
-    def _release(self, releasing: Sequence[BatchPlanRow], part: Partition) -> Decision:
+    def _release(self, releasing: Sequence[BatchPlanRow], lag: int | None, part: Partition) -> Decision:
         if self._waits.rests(part.number, "release", part.now_ms):
             return NOTHING
         self._waits.over(part.number, "release")
-        lag = self._lag() if releasing else None
-        if lag is None:
+        if lag is None or not releasing:
             return NOTHING
         try:
             running, stopped = self._releaser.readable(releasing, part.now_ms)

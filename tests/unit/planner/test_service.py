@@ -265,6 +265,21 @@ def test_release_waits_for_the_dispatcher(make_stage: MakeStage) -> None:
     assert stage.part.table(BatchPlanRow).get(sealed.batch_id).phase is PlanPhase.RELEASED
 
 
+def test_the_lag_is_asked_for_before_it_is_needed(make_stage: MakeStage) -> None:
+    """The first question is answered only afterwards: a release that comes right after planning does not wait."""
+    asked: list[int] = []
+
+    def lag() -> int | None:
+        asked.append(stage.part.now_ms)
+        return None if len(asked) == 1 else 0
+
+    stage = make_stage(lag=lag)
+    sealed = stage.plan(stage.job(GOOD))
+    stage.follow(stage.control(sealed))
+    stage.tick()
+    assert len(admitted(stage)) == 1
+
+
 def test_hold_stops_the_release_and_running_goes_on(make_stage: MakeStage) -> None:
     """E11"""
     stage = make_stage()
