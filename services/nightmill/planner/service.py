@@ -70,6 +70,7 @@ class _Desk:
     searches: dict[str, DuplicateSearch] = field(default_factory=dict)
     last_turn: str = ""  #: the batch that planning served last
     busy: bool = False
+    goes_on: bool = False  #: the last tick did a step of planning
 
     def clear(self, batch: str) -> None:
         self.freezer.forget(batch)
@@ -115,6 +116,9 @@ class Planner(Service):
 
     def busy(self) -> bool:
         return any(desk.busy for desk in self._desks.values())
+
+    def goes_on(self) -> bool:
+        return any(desk.goes_on for desk in self._desks.values())
 
     # -- events
 
@@ -180,6 +184,7 @@ class Planner(Service):
         planning = [row for row in rows if row.phase in _PLANNING]
         desk.busy = bool(planning)  # what is released is committed as soon as it may be: others wait for it
         planned = self._plan_next(planning, desk, part)
+        desk.goes_on = planned is not NOTHING
         lag = self._lag() if rows else None  # asked while a batch is planned: by its release the answer is there
         released = self._release([row for row in rows if row.phase is PlanPhase.RELEASING], lag, part)
         decisions = [decision for decision in (planned, released) if decision is not NOTHING]

@@ -161,6 +161,7 @@ def test_a_tick_is_bounded_and_batches_take_turns(make_stage: MakeStage) -> None
     while stage.row(small).phase in (PlanPhase.FREEZING, PlanPhase.MERGING):
         stage.tick()
         assert stage.planner.busy()
+        assert stage.planner.goes_on()
         seen.append((stage.row(big).planned, stage.row(small).planned))
     assert seen == [(2_000, 0), (2_000, 3), (4_000, 3), (4_000, 3)]
 
@@ -177,6 +178,7 @@ def test_planning_waits_while_the_disk_refuses(make_stage: MakeStage, monkeypatc
         patched.setattr(BlobStore, "put", refuse)
         assert stage.planner.on_tick(stage.part) is NOTHING
         assert stage.planner.busy()
+        assert not stage.planner.goes_on()
     stage.part.now_ms += 10_000
     while stage.row(job).phase is not PlanPhase.SEALED:
         stage.tick()

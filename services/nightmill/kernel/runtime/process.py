@@ -33,6 +33,8 @@ SURROUNDINGS = (LogUnavailable, Fenced, OutcomeUnknown, Unavailable, DiskRefused
 _TIMING = {"rate_governor": Timing(session_timeout_ms=2000, transaction_timeout_ms=3000)}
 _PACE = {
     "rate_governor": Pace(commit_gap_ms=0, commit_every_ms=20),
+    # a block is thousands of items
+    "planner": Pace(poll_records=1),
     # few large inserts: ClickHouse makes a part of each
     "ledger": Pace(commit_gap_ms=1000, commit_every_ms=2000, commit_messages=20_000),
 }
@@ -102,13 +104,18 @@ def _run(service: Service, settings: Settings, stop: _Stop) -> int:
     log.info("service ready", extra={"action": "service_ready", "partitions": loop.partitions})
     committed = False
     while not stop.asked:
-        # what was waiting for a commit goes on at the next tick, with or without input
-        hurries = committed or service.busy()
-        committed = loop.step(_now_ms(), _BUSY_POLL_S if hurries else _IDLE_POLL_S).committed
+        committed = loop.step(_now_ms(), _patience_s(service, committed=committed)).committed
     loop.close()
     ready.unlink(missing_ok=True)
     log.info("service stopped", extra={"action": "service_stopped"})
     return 0
+
+
+def _patience_s(service: Service, *, committed: bool) -> float:
+    """How long to wait for input. What was waiting for a commit goes on at the next tick, with or without input."""
+    if service.goes_on():
+        return 0.0
+    return _BUSY_POLL_S if committed or service.busy() else _IDLE_POLL_S
 
 
 def _now_ms() -> int:

@@ -181,5 +181,9 @@ class Service:
         """Effects are running whose completion `on_tick` collects: the loop polls shortly instead of long."""
         return False
 
+    def goes_on(self) -> bool:
+        """The last tick did a piece of work that the next one goes on with: the loop does not wait for input."""
+        return False
+
     def close(self) -> None:
         """Orderly stop, after the last commit. May block for at most two seconds."""
