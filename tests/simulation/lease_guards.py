@@ -51,7 +51,7 @@ LEASE_GUARDS: tuple[Guard, ...] = (
         off=removals.slots_until_call_deadline,
         focus=Focus((), _CLOSELY, {"pause_to_end": 0.3, "hang": 0.5}),
         invariants=("leases never above capacity",),
-        seeds=(2,),
+        seeds=(3,),
     ),
     Guard(
         name="lease-time-to-live",
@@ -60,7 +60,7 @@ LEASE_GUARDS: tuple[Guard, ...] = (
         off=removals.lease_time_to_live,
         focus=Focus((), _CLOSELY, {"pause_to_end": 0.3, "hang": 0.5}),
         invariants=("leases never above capacity",),
-        seeds=(0, 1),
+        seeds=(1,),
     ),
     Guard(
         name="lease-guard-time",
@@ -69,7 +69,7 @@ LEASE_GUARDS: tuple[Guard, ...] = (
         off=removals.lease_guard_time,
         focus=Focus((), _CLOSELY, {"pause_to_end": 0.15, "hang": 0.7, "slew": 1.0, "slow_send": 0.5, "lost_ask": 0.3}),
         invariants=("leases never above capacity",),
-        seeds=(8, 44),
+        seeds=(3,),
     ),
     Guard(
         name="no-time-at-take-over",

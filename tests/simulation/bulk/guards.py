@@ -114,7 +114,7 @@ BULK_GUARDS: tuple[Guard, ...] = (
         off=removals.second_look,
         focus=_focus(FILES, {"late_list": 1.0, "sleep_in_request": 0.3}, max_requests=2),
         invariants=(_TWICE, "no batch is forgotten"),
-        seeds=(14, 17),
+        seeds=(21,),
     ),
     Guard(
         name="bulk-input-fence",
@@ -141,6 +141,6 @@ BULK_GUARDS: tuple[Guard, ...] = (
         off=removals.closed_attempts,
         focus=_focus(FILES, {"crash_in_errand": 0.05}, "crash", "crash_after_commit"),
         invariants=("states go forward", "an attempt is answered once", _TWICE),
-        seeds=(0, 3),
+        seeds=(3,),
     ),
 )
