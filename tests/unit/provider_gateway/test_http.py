@@ -88,8 +88,8 @@ def test_a_compressed_answer_is_read(desk: Desk) -> None:
 def test_the_deadline_is_for_the_whole_call(desk: Desk) -> None:
     """Row 23: a drip never lets a single read time out."""
     drip = [http_response(WHOLE)[i : i + 1] for i in range(60)]
-    with RawProvider(drip, every_s=0.05) as provider:
-        answered = desk.call(provider.base_url, deadline_s=0.5)
+    with RawProvider(drip, every_s=0.2) as provider:
+        answered = desk.call(provider.base_url, deadline_s=2.0)
     assert (answered.state, failure_of(answered).signal) == (AttemptState.UNKNOWN, Signal.DEADLINE_PASSED)
 
 
