@@ -9,10 +9,10 @@ from nightmill.api.submission import deadline_at_ms, job_input
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.store.blobs import BlobStore
 from nightmill.planner.admission import admit, doubts
-from nightmill.planner.estimate import Estimate, PlanTotals, estimate
+from nightmill.planner.estimate import Estimate, estimate
 from nightmill.planner.rows import RowProblem as PlannerProblem
-from nightmill.planner.rows import Unreadable
-from nightmill.planner.survey import survey
+from nightmill.planner.rows import Unreadable, shown
+from nightmill.planner.survey import Survey, survey
 from nightmill.planner.transforms import Transforms
 
 _LISTED = 20
@@ -31,33 +31,27 @@ class Estimator:
         """What the job would take, and whether it would be refused. Raises `ApiError` for an input without sense."""
         transform = self._transforms.get(pipeline_digest, request.tenant)
         try:
-            totals, problems = survey(self._blobs, job_input(request), transform)
+            surveyed = survey(self._blobs, job_input(request), transform)
         except Unreadable as error:
             message, _, remedy = f"{request.input.name}, {error}".rpartition("; ")
             raise ApiError(422, "unreadable_input", message or str(error), remedy) from error
         deadline = deadline_at_ms(request, now_ms)
         plan = estimate(
             request.pipeline,
-            totals,
+            surveyed.totals,
             tenant=request.tenant,
             config=self._config,
             now_ms=now_ms,
             deadline_at_ms=deadline,
         )
-        refusal = self._refusal(request, plan, totals, problems, now_ms)
-        warnings = doubts(request.pipeline, plan, deadline_at_ms=deadline, now_ms=now_ms) if refusal is None else ()
-        return _answer(plan, problems, warnings, refusal)
+        refusal = self._refusal(request, plan, surveyed, now_ms)
+        late = doubts(request.pipeline, plan, deadline_at_ms=deadline, now_ms=now_ms) if refusal is None else ()
+        return _answer(plan, surveyed.problems, (*_lacks(surveyed), *late), refusal)
 
-    def _refusal(
-        self,
-        request: JobRequest,
-        plan: Estimate,
-        totals: PlanTotals,
-        problems: tuple[PlannerProblem, ...],
-        now_ms: int,
-    ) -> Refused | None:
+    def _refusal(self, request: JobRequest, plan: Estimate, surveyed: Survey, now_ms: int) -> Refused | None:
+        totals = surveyed.totals
         if totals.refused_rows and not request.input.skip_bad_rows:
-            first = problems[0]
+            first = surveyed.problems[0]
             rows = "1 row" if totals.refused_rows == 1 else f"{totals.refused_rows:,} rows"
             text = f"{request.input.name}, {first.place}: {first.reason}; {rows} can not be used"
             return Refused(rule="bad_rows", message=f"{text}; correct them, or leave them out with --skip-bad-rows")
@@ -74,6 +68,10 @@ class Estimator:
             now_ms=now_ms,
         )
         return None if refusal is None else Refused.model_validate(refusal)
+
+
+def _lacks(surveyed: Survey) -> tuple[str, ...]:
+    return tuple(f"no row has the column {shown(name)} that pipeline.yaml names" for name in surveyed.absent)
 
 
 def _answer(

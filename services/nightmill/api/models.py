@@ -188,5 +188,5 @@ class EstimateAnswer(Answer):
     done_at_ms: int
     price_version: str
     pools: list[PoolEstimate] = Field(description="those of the chosen lane first, the first of them as expected")
-    warnings: list[str] = Field(default=[], description="why the deadline may be missed")
+    warnings: list[str] = Field(default=[], description="what the input lacks, and why the deadline may be missed")
     refusal: Refused | None = None

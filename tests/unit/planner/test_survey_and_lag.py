@@ -14,7 +14,7 @@ from nightmill.planner.rows import Unreadable
 from nightmill.planner.survey import survey
 from nightmill.planner.tokens import count_tokens
 from nightmill.planner.transforms import Transforms
-from unit.planner.makers import Stage, jsonl, tickets
+from unit.planner.makers import Stage, jsonl, make_pipeline, tickets
 
 
 @pytest.fixture
@@ -29,15 +29,27 @@ def test_a_survey_agrees_with_the_plan(stage: Stage, limit: int | None) -> None:
     """P4"""
     job = stage.job(jsonl(tickets(2_500)) + b"{\n" + jsonl([{"id": "x", "body": "y"}]), limit=limit, skip_bad_rows=True)
     transform = Transforms(stage.blobs, stage.config, count_tokens).get(job.pipeline_digest, job.tenant)
-    totals, problems = survey(stage.blobs, job.input, transform)
+    surveyed = survey(stage.blobs, job.input, transform)
     sealed = stage.plan(job)
-    assert totals == PlanTotals(
+    assert surveyed.totals == PlanTotals(
         items=sealed.planned,
         refused_rows=sealed.refused_rows,
         input_tokens=sealed.input_tokens,
         longest_input_tokens=stage.row(job).longest_input_tokens,
     )
-    assert [problem.place for problem in problems] == ["line 2501"] * sealed.refused_rows
+    assert [problem.place for problem in surveyed.problems] == ["line 2501"] * sealed.refused_rows
+
+
+@pytest.mark.parametrize(
+    ("more", "absent"), [([], ("colour",)), ([{"id": "x", "body": "y", "colour": None}], ())], ids=["none", "one"]
+)
+def test_a_survey_names_the_columns_that_no_row_has(
+    stage: Stage, more: list[dict[str, Any]], absent: tuple[str, ...]
+) -> None:
+    """P4: a misspelt column of publish.columns would be empty in every result."""
+    job = stage.job(jsonl(tickets(2) + more), make_pipeline(publish={"columns": ["body", "colour"]}))
+    transform = Transforms(stage.blobs, stage.config, count_tokens).get(job.pipeline_digest, job.tenant)
+    assert survey(stage.blobs, job.input, transform).absent == absent
 
 
 def test_a_survey_names_repeats_of_neighbours(stage: Stage) -> None:
