@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.wire.messages import ItemSettled
 from nightmill.publisher.accounting import CHUNK, Change, Chunk, accounted, counts_of
@@ -18,9 +17,7 @@ from nightmill.publisher.batches import published_state
 from nightmill.publisher.results import current, manifest_of, read_failures, read_rows, read_staged, read_table
 from nightmill.publisher.targets import TARGETS
 from nightmill.publisher.targets.port import Incomplete, Overtaken, Publication, Published, Target
-from unit.publisher.world import BATCH, DATASET, JOB, World, pipeline, totals
-
-A, R, D, V = ItemOutcome.ACCEPTED, ItemOutcome.REJECTED, ItemOutcome.DEAD_LETTER, ItemOutcome.IN_REVIEW
+from unit.publisher.world import BATCH, DATASET, JOB, A, D, R, V, World, pipeline, totals
 
 
 @pytest.fixture(params=["parquet", "jsonl"])

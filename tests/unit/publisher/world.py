@@ -35,6 +35,7 @@ T = TypeVar("T")
 DATASET = dataset_id("acme", "classify")
 JOB = f"{DATASET}.20260801-120000-aa"
 BATCH = batch_id(JOB)
+A, R, D, V = ItemOutcome.ACCEPTED, ItemOutcome.REJECTED, ItemOutcome.DEAD_LETTER, ItemOutcome.IN_REVIEW
 SCHEMA = {
     "type": "object",
     "properties": {"label": {"type": "string"}, "score": {"type": "number"}},
@@ -187,6 +188,11 @@ class World:
             submitted_at_ms=1,
             sealed_at_ms=2,
         )
+
+    def begin(self, planned: int, **fields: Any) -> None:
+        """The batch's plan comes and is committed."""
+        self.take(self.sealed(planned, **fields))
+        self.commit()
 
     def settled(
         self,
