@@ -34,6 +34,7 @@ from nightmill.kernel.wire.values import replace
 A = "acme.tickets.20261129-120000-aaaa.1"
 B = "acme.tickets.20261129-120000-bbbb.1"
 C = "acme.tickets.20261129-120000-cccc.1"
+DAY_S = 24 * 3600
 
 RULES = {
     FailureClass.TRANSIENT: RetryRule(base=1.0, cap=60.0),
