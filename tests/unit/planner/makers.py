@@ -11,7 +11,15 @@ from nightmill.kernel.domain.lifecycle import ControlState, InputFormat, PlanPha
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
 from nightmill.kernel.store.blobs import BlobStore
-from nightmill.kernel.wire.messages import BatchControlled, BatchPlanRow, BatchSealed, JobInput, JobSubmitted
+from nightmill.kernel.wire.messages import (
+    BatchControlled,
+    BatchPlanRow,
+    BatchSealed,
+    BlockAdmitted,
+    ItemPlanned,
+    JobInput,
+    JobSubmitted,
+)
 from nightmill.planner.service import Planner
 from nightmill.planner.tokens import count_tokens
 
@@ -171,3 +179,30 @@ class Stage:
 
     def follow(self, word: BatchControlled) -> None:
         self.part.apply(self.planner.on_batch_controlled(word, self.part))
+
+    def admitted(self) -> list[BlockAdmitted]:
+        return [message for message in self.part.sent if isinstance(message, BlockAdmitted)]
+
+    def release_all(self, sealed: BatchSealed) -> None:
+        """Lets time pass until no block of the batch is left to release, at most 100 ticks."""
+        for _ in range(100):
+            if self.part.table(BatchPlanRow).get(sealed.batch_id).phase is not PlanPhase.RELEASING:
+                return
+            self.part.now_ms += 10_000
+            self.tick()
+
+    def expand_all(self, sealed: BatchSealed, **word: Any) -> list[ItemPlanned]:
+        """The items of all blocks that go out at this word of the publisher."""
+        before = len(self.part.sent)
+        self.follow(self.control(sealed, **word))
+        self.release_all(sealed)
+        blocks = [message for message in self.part.sent[before:] if isinstance(message, BlockAdmitted)]
+        items: list[ItemPlanned] = []
+        for block in blocks:
+            decision = self.planner.on_block_admitted(block, self.part)
+            items += [message for message in decision.send if isinstance(message, ItemPlanned)]
+        return items
+
+
+MakeStage = Callable[..., Stage]
+GOOD = jsonl(tickets(3))
