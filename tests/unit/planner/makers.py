@@ -69,6 +69,12 @@ def make_pipeline(**changes: Any) -> Pipeline:
     return Pipeline.model_validate({**PIPELINE, **changes})
 
 
+def make_embedding(**changes: Any) -> Pipeline:
+    fields = {"name": "embed", "input": {"id": "id", "fields": ["body"]}, "prompt": "{{ body }}"}
+    model = {"embedding": {"dimensions": 8}, "model": {"pools": ["mini"]}}
+    return Pipeline.model_validate({**fields, **model, **changes})
+
+
 def make_config(*, prices: Mapping[str, Any] | None = None, pools: Mapping[str, Any] | None = None) -> Config:
     changed = dict(CONFIG)
     if prices is not None:
@@ -76,6 +82,9 @@ def make_config(*, prices: Mapping[str, Any] | None = None, pools: Mapping[str, 
     if pools is not None:
         changed["pools"] = {**CONFIG["pools"], **pools}
     return Config.model_validate(changed)
+
+
+POOLS = make_config().pools
 
 
 def jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
