@@ -16,8 +16,8 @@ from nightmill.provider_gateway.caller import CallResult
 from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_simulator.vectors import vector
 from unit.provider_gateway.caller_desk import Desk, failure_of
+from unit.provider_gateway.makers import EMBED
 from unit.provider_gateway.means import MEANS, S
-from unit.provider_gateway.stage import EMBED
 
 ROWS = 3
 OPENAI: dict[str, Any] = {"provider": "openai", "model": "text-embedding-3-small", "embeddings": EmbeddingLimits()}

@@ -8,7 +8,7 @@ from nightmill.provider_gateway.caller import Call, Permit
 from nightmill.provider_gateway.http import HttpCaller
 from nightmill.provider_gateway.outbox import Outbox
 from nightmill.provider_gateway.render import Renderer
-from unit.provider_gateway.stage import make_access, make_documents, make_order, make_shard
+from unit.provider_gateway.makers import make_access, make_documents, make_order, make_shard
 
 LANE = "sim@0-0"
 

@@ -10,7 +10,7 @@ from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.adapters.anthropic import Anthropic
 from nightmill.provider_gateway.exchange import Request
 from nightmill.provider_gateway.failures import Signal
-from unit.provider_gateway.stage import NOW_MS, PIPELINE, SCHEMA, make_pool, response
+from unit.provider_gateway.makers import NOW_MS, PIPELINE, SCHEMA, make_pool, response
 
 ADAPTER = Anthropic()
 MESSAGES = (ChatMessage(role="system", content="Classify."), ChatMessage(role="user", content="Grüße"))

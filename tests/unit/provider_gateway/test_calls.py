@@ -13,7 +13,7 @@ from nightmill.provider_gateway.book import Book
 from nightmill.provider_gateway.calls import Amounts, Move, finish_rate, next_move, room
 from nightmill.provider_gateway.keys import KeyUnusable, read_key
 from nightmill.provider_gateway.orders import not_sent
-from unit.provider_gateway.stage import BATCH, NOW_MS, make_control, make_documents, make_order, make_shard
+from unit.provider_gateway.makers import BATCH, NOW_MS, make_control, make_documents, make_order, make_shard
 
 ATTEMPT = ShardAttempt(
     item_key="k",

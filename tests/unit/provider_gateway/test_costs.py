@@ -14,7 +14,8 @@ from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.adapters import adapter_of
 from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_gateway.orders import Order, concluded, unknown, why_cost_unknown
-from unit.provider_gateway.stage import NOW_MS, Stage, completion, make_access, make_documents, make_shard, response
+from unit.provider_gateway.makers import NOW_MS, completion, make_access, make_documents, make_shard, response
+from unit.provider_gateway.stage import Stage
 
 #: in nano-USD a token: 1,000 fresh, 100 cached, 1,250 written for five minutes, 2,000 for an hour, 5,000 out
 PRICE = WrittenPrice.model_validate(

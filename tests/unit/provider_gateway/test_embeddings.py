@@ -15,7 +15,7 @@ from nightmill.provider_gateway.adapters.openai import OpenAi
 from nightmill.provider_gateway.adapters.openai_compatible import OpenAiCompatible
 from nightmill.provider_gateway.exchange import Vectors
 from nightmill.provider_gateway.failures import Signal
-from unit.provider_gateway.stage import NOW_MS, make_pool, response
+from unit.provider_gateway.makers import NOW_MS, make_pool, response
 
 A, B = [0.5, -1.0], [0.25, 2.0]
 PLAIN = Embedding(dimensions=2)

@@ -12,7 +12,7 @@ from nightmill.provider_gateway.waits import (
     retry_after_ms,
     timestamp_ms,
 )
-from unit.provider_gateway.stage import NOW_MS
+from unit.provider_gateway.makers import NOW_MS
 
 
 def test_every_signal_has_a_row() -> None:

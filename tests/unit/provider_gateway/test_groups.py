@@ -23,7 +23,15 @@ from nightmill.provider_gateway.groups import calls_for, ended, together
 from nightmill.provider_gateway.orders import Order
 from nightmill.provider_gateway.render import Renderer
 from nightmill.provider_gateway.shares import apportioned, usages
-from unit.provider_gateway.stage import NOW_MS, make_access, make_documents, make_order, make_pool, make_shard, response
+from unit.provider_gateway.makers import (
+    NOW_MS,
+    make_access,
+    make_documents,
+    make_order,
+    make_pool,
+    make_shard,
+    response,
+)
 
 PRICE = WrittenPrice(input_usd_per_million=0.0003, output_usd_per_million=0)  # 0.3 nano-USD a token
 PLENTY = Amounts(requests=9, input_tokens=10**9, output_tokens=0)

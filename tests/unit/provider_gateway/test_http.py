@@ -17,8 +17,8 @@ from nightmill.provider_gateway.connections import MAX_BODY_BYTES
 from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_gateway.http import HttpCaller
 from unit.provider_gateway.caller_desk import LANE, Desk, failure_of
+from unit.provider_gateway.makers import completion
 from unit.provider_gateway.raw_provider import RawProvider, http_response
-from unit.provider_gateway.stage import completion
 
 WHOLE = json.dumps(completion()).encode()
 

@@ -15,8 +15,8 @@ from nightmill.provider_gateway.outbox import Landed, Outbox
 from nightmill.provider_gateway.render import Renderer
 from simulation.removals import lease_end_before_send
 from unit.provider_gateway.caller_desk import KEY, LANE
+from unit.provider_gateway.makers import POOL, completion, make_access, make_documents, make_order, make_shard
 from unit.provider_gateway.raw_provider import RawProvider, http_response
-from unit.provider_gateway.stage import POOL, completion, make_access, make_documents, make_order, make_shard
 
 _LEASE_MS = 4_000
 

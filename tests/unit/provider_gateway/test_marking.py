@@ -16,7 +16,7 @@ from nightmill.kernel.store.blocks import write_block
 from nightmill.provider_gateway.adapters import adapter_of
 from nightmill.provider_gateway.caller import Call
 from nightmill.provider_gateway.render import Renderer
-from unit.provider_gateway.stage import PIPELINE, POOL, Documents, make_access, make_order, make_pool, make_shard
+from unit.provider_gateway.makers import PIPELINE, POOL, Documents, make_access, make_order, make_pool, make_shard
 
 #: as Anthropic has it: a write is a quarter dearer, or twice as dear for an hour
 PRICE = WrittenPrice.model_validate(

@@ -9,7 +9,7 @@ from nightmill.kernel.domain.prompt import ChatMessage
 from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.adapters.openai import OpenAi
 from nightmill.provider_gateway.failures import Signal
-from unit.provider_gateway.stage import NOW_MS, PIPELINE, SCHEMA, completion, make_pool, response
+from unit.provider_gateway.makers import NOW_MS, PIPELINE, SCHEMA, completion, make_pool, response
 
 ADAPTER = OpenAi()
 MESSAGES = (ChatMessage(role="system", content="Classify."), ChatMessage(role="user", content="Grüße"))

@@ -13,8 +13,8 @@ from nightmill.kernel.wire.messages import Usage
 from nightmill.provider_gateway.adapters.openai_compatible import OpenAiCompatible
 from nightmill.provider_gateway.exchange import Response
 from nightmill.provider_gateway.failures import Signal
+from unit.provider_gateway.makers import NOW_MS, PIPELINE, SCHEMA, completion, make_pool, response
 from unit.provider_gateway.means import MEANS, S
-from unit.provider_gateway.stage import NOW_MS, PIPELINE, SCHEMA, completion, make_pool, response
 
 ADAPTER = OpenAiCompatible()
 

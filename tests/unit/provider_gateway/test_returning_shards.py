@@ -9,7 +9,8 @@ import pytest
 from kit.partition import StagePartition
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.provider_gateway.caller import CLOSED
-from unit.provider_gateway.stage import Stage, completion, make_shard, response
+from unit.provider_gateway.makers import completion, make_shard, response
+from unit.provider_gateway.stage import Stage
 
 ANSWER = response(completion())
 

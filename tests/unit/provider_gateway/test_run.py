@@ -9,7 +9,7 @@ from nightmill.kernel.domain.settings import EmbeddingLimits, KeySource, LocalSe
 from nightmill.kernel.runtime.settings import Settings, SettingsError
 from nightmill.provider_gateway.pools import PoolAccess
 from nightmill.provider_gateway.run import access_of, build
-from unit.provider_gateway.stage import PRICE, make_pool
+from unit.provider_gateway.makers import PRICE, make_pool
 
 PRICES = Prices(version="v7", models={"small": (PRICE,)})
 

@@ -13,17 +13,17 @@ from nightmill.kernel.runtime.service import NOTHING, Wait
 from nightmill.kernel.wire.messages import Repair, ShardStateRow
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.failures import Signal
-from unit.provider_gateway.stage import (
+from unit.provider_gateway.makers import (
     BATCH,
     NOW_MS,
     POOL,
-    Stage,
     completion,
     make_access,
     make_control,
     make_shard,
     response,
 )
+from unit.provider_gateway.stage import Stage
 
 ANSWER = response(completion())
 LIMITED = response({"error": {"code": "rate_limit_exceeded", "type": "requests"}}, 429, retry_after="3")

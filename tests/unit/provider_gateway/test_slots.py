@@ -11,17 +11,16 @@ from nightmill.provider_gateway.caller import Call, Permit
 from nightmill.provider_gateway.failures import Signal, failure
 from nightmill.provider_gateway.render import Renderer
 from nightmill.provider_gateway.slots import Slots
-from unit.provider_gateway.stage import (
+from unit.provider_gateway.makers import (
     NOW_MS,
-    Stage,
     completion,
-    granted,
     make_access,
     make_documents,
     make_order,
     make_shard,
     response,
 )
+from unit.provider_gateway.stage import Stage, granted
 
 LANE = "sim@0-0"
 OPEN = Permit(slots=2, until_ms=100)

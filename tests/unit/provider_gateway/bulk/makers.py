@@ -6,7 +6,7 @@ from nightmill.kernel.domain.lifecycle import Lane, ProviderBatchState
 from nightmill.kernel.wire.messages import ProviderBatchRow, RowRef, ShardAttempt, ShardDispatched
 from nightmill.provider_gateway.bulk.submission import Submission
 from nightmill.provider_gateway.orders import Order
-from unit.provider_gateway.stage import BATCH, JOB, NOW_MS, POOL, PRICE, make_access
+from unit.provider_gateway.makers import BATCH, JOB, NOW_MS, POOL, PRICE, make_access
 
 
 def make_order(number: int, shard_id: str = "s1", *, tokens: int = 100, index: int | None = None) -> Order:

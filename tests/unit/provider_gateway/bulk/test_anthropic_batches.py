@@ -15,7 +15,7 @@ from nightmill.provider_gateway.bulk.answers import answer
 from nightmill.provider_gateway.bulk.dialect import Stage
 from nightmill.provider_gateway.exchange import Request
 from unit.provider_gateway.bulk.makers import make_order, make_row
-from unit.provider_gateway.stage import make_pool
+from unit.provider_gateway.makers import make_pool
 
 WIRE = AnthropicBatches()
 BASE = "https://api.anthropic.com/v1/"

@@ -25,7 +25,7 @@ from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_gateway.orders import custom_id
 from nightmill.provider_gateway.pools import PoolAccess
 from unit.provider_gateway.bulk.makers import make_order, make_row
-from unit.provider_gateway.stage import make_access
+from unit.provider_gateway.makers import make_access
 
 ORDERS = tuple(make_order(number) for number in range(50))
 BODY = {"choices": [{"message": {"content": "x" * 100}}]}

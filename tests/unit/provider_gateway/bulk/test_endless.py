@@ -20,7 +20,7 @@ from nightmill.provider_gateway.bulk.worker import Worker
 from nightmill.provider_gateway.failures import Signal
 from nightmill.provider_gateway.orders import custom_id
 from unit.provider_gateway.bulk.makers import make_order, make_row
-from unit.provider_gateway.stage import make_access
+from unit.provider_gateway.makers import make_access
 
 ORDER = make_order(0)
 #: a line of either provider

@@ -15,7 +15,7 @@ from nightmill.provider_gateway.bulk.steps import Timing
 from nightmill.provider_gateway.bulk.submission import Submission
 from nightmill.provider_gateway.failures import Signal
 from unit.provider_gateway.bulk.makers import make_order, make_row, make_submission
-from unit.provider_gateway.stage import NOW_MS
+from unit.provider_gateway.makers import NOW_MS
 
 SENT = 3
 OUTPUT, ERROR = ResultFile.OUTPUT, ResultFile.ERROR

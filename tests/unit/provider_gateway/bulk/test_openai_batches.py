@@ -14,7 +14,7 @@ from nightmill.provider_gateway.bulk.answers import answer
 from nightmill.provider_gateway.bulk.dialect import Fate, InputFault, Stage
 from nightmill.provider_gateway.exchange import Request
 from unit.provider_gateway.bulk.makers import make_order, make_row
-from unit.provider_gateway.stage import completion, make_access
+from unit.provider_gateway.makers import completion, make_access
 
 WIRE = OpenAiBatches()
 BASE = "https://api.openai.com/v1/"

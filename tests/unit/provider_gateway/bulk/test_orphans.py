@@ -14,7 +14,7 @@ from nightmill.provider_gateway.bulk.standing import Standing
 from nightmill.provider_gateway.bulk.steps import Step, Timing, next_step
 from nightmill.provider_gateway.failures import Signal
 from unit.provider_gateway.bulk.makers import make_submission
-from unit.provider_gateway.stage import NOW_MS, POOL
+from unit.provider_gateway.makers import NOW_MS, POOL
 
 
 def seen(name: str = "b1", *, ended: bool = True, billed: int | None = None) -> BatchSeen:

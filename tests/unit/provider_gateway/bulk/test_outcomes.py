@@ -17,7 +17,7 @@ from nightmill.provider_gateway.bulk.submission import Submission
 from nightmill.provider_gateway.bulk.todo import errand_of
 from nightmill.provider_gateway.failures import Signal, failure
 from unit.provider_gateway.bulk.makers import make_order, make_submission
-from unit.provider_gateway.stage import NOW_MS, POOL
+from unit.provider_gateway.makers import NOW_MS, POOL
 
 SENT = 3
 

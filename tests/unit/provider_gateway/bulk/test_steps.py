@@ -19,7 +19,7 @@ from nightmill.provider_gateway.bulk.steps import (
     takes_any_size,
 )
 from unit.provider_gateway.bulk.makers import make_submission
-from unit.provider_gateway.stage import NOW_MS
+from unit.provider_gateway.makers import NOW_MS
 
 P = ProviderBatchState
 TIMING = Timing()

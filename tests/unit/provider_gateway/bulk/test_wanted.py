@@ -9,7 +9,7 @@ from nightmill.kernel.wire.messages import LaneChoiceRow
 from nightmill.kernel.wire.values import replace
 from nightmill.provider_gateway.bulk.wanted import Wanted
 from unit.provider_gateway.bulk.makers import make_order
-from unit.provider_gateway.stage import BATCH, NOW_MS, make_control
+from unit.provider_gateway.makers import BATCH, NOW_MS, make_control
 
 PARTITIONS = 4
 #: one order of each of several shards: shards are what a partition of the dispatcher makes
