@@ -87,6 +87,11 @@ def response(body: Any, status: int = 200, **headers: str) -> Response:
     return Response(status=status, headers={"content-type": "application/json"} | names, body=raw)
 
 
+ANSWER = response(completion())
+#: the body of that answer
+WHOLE = json.dumps(completion()).encode()
+
+
 @dataclass
 class Documents:
     """A blob store with the pipeline and one block of rows."""

@@ -188,6 +188,10 @@ class Stage:
     def sent(self) -> list[AttemptAnswered]:
         return list(self.part.sent)
 
+    def row(self, shard_id: str = "s1") -> ShardStateRow:
+        row: ShardStateRow = self._row_table().get(shard_id)
+        return row
+
     def close(self) -> None:
         self.gateway.close()
 

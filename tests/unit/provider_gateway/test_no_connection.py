@@ -4,7 +4,6 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.provider_gateway.failures import Signal
 from unit.provider_gateway.caller_desk import Desk, failure_of
 from unit.provider_gateway.raw_provider import RawProvider
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
-    yield made
-    made.close()
 
 
 def refused_port() -> int:

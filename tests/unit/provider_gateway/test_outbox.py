@@ -12,11 +12,15 @@ import pytest
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.provider_gateway.orders import concluded
 from nightmill.provider_gateway.outbox import Landed, Outbox
-from unit.provider_gateway.makers import completion, make_access, make_documents, make_order, make_shard, response
+from unit.provider_gateway.makers import (
+    ANSWER,
+    make_access,
+    make_documents,
+    make_order,
+    make_shard,
+)
 from unit.provider_gateway.raw_provider import RawProvider, http_response
 from unit.provider_gateway.stage import Stage
-
-ANSWER = response(completion())
 
 
 def land(folder: Path, row: int) -> Landed:

@@ -1,25 +1,12 @@
 """Shards that leave this instance with an open attempt and come back: what is known of the attempt must not be lost."""
 
 from collections import deque
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from kit.partition import StagePartition
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.provider_gateway.caller import CLOSED
-from unit.provider_gateway.makers import completion, make_shard, response
+from unit.provider_gateway.makers import ANSWER, make_shard
 from unit.provider_gateway.stage import Stage
-
-ANSWER = response(completion())
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
-    yield stage
-    stage.close()
 
 
 def test_an_attempt_that_was_published_late_is_not_made_again(stage: Stage) -> None:
