@@ -1,13 +1,16 @@
-"""A stage on each of the two logs."""
+"""A stage on each of the two logs, and a ledger over each of the two forms of its store."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from conformance.children import Children
 from conformance.recorder import Stage
+from kit import clickhouse as kit
 from kit.broker import OwnBroker, bootstrap, namespace, own_broker
+from kit.clickhouse import FORMS, Open
 from nightmill.kernel.runtime.kafka import KafkaLog
 from nightmill.kernel.runtime.kafka.admin import create_topics, delete_topics
 from nightmill.kernel.runtime.memory import MemoryBroker
@@ -41,6 +44,21 @@ def broker(tmp_path: Path) -> Iterator[OwnBroker]:
 def fragile(broker: OwnBroker, tmp_path: Path) -> Iterator[Children]:
     """Members on the broker that will be killed. It must be up again at the end."""
     yield from _children(broker.bootstrap, tmp_path)
+
+
+@pytest.fixture(params=FORMS)
+def open_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens a ledger process of the form under test; `name` chooses its home and database."""
+    with ExitStack() as stack:
+        url = stack.enter_context(kit.server(tmp_path / "server")) if request.param == "server" else None
+        names: dict[str, str] = {}
+
+        def open_(name: str = "one") -> kit.LedgerProcess:
+            process = kit.LedgerProcess(tmp_path / name, names.setdefault(name, kit.namespace()), url)
+            stack.callback(process.stop)
+            return process
+
+        yield open_
 
 
 def _children(address: str, folder: Path) -> Iterator[Children]:

@@ -19,13 +19,15 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from nightmill.local import docker
 
+#: a process that embeds the engine, and one that asks a server
+FORMS = ("embedded", "server")
 _TESTS = Path(__file__).parents[1]
 _KIT = Path(__file__).parent
 _IMAGE = "clickhouse/clickhouse-server:26.9"
@@ -146,6 +148,10 @@ class LedgerProcess:
     def _line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().strip()
+
+
+#: opens a ledger process, by a name where a test has several
+Open = Callable[..., LedgerProcess]
 
 
 @contextmanager
