@@ -1,4 +1,4 @@
-"""Input lines of batches, and what comes back."""
+"""A call, input lines of batches, what shall befall them, and what comes back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from typing import Any
 import anthropic
 import openai
 
+from conformance.sdk.conftest import STRICT
 from kit.patience import PATIENCE_S
 
 ENDED = ("completed", "failed", "expired", "cancelled")
+
+
+def scenario(*faults: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The strict provider with these faults."""
+    return {**STRICT, "faults": list(faults), **more}
+
+
+def ask(client: openai.OpenAI, text: str = "Which licence?", **more: Any) -> Any:
+    """One chat call."""
+    messages = [{"role": "user", "content": text}]
+    return client.chat.completions.create(**{"model": "gpt-6-luna", "messages": messages, **more})
 
 
 def line(custom_id: str, text: str = "Which licence?", **changes: Any) -> dict[str, Any]:
@@ -23,6 +35,9 @@ def line(custom_id: str, text: str = "Which licence?", **changes: Any) -> dict[s
 
 def jsonl(lines: Iterable[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+
+
+DATA = jsonl(line(f"i-{n}") for n in range(500))
 
 
 def upload(client: openai.OpenAI, data: bytes, name: str = "in.jsonl") -> str:

@@ -40,6 +40,7 @@ def test_batch_from_create_to_results(claude: anthropic.Anthropic, simulator: Si
     [
         ([], "List should have at least 1 item"),
         ([request("a b")], "requests.0.custom_id: String should match pattern"),
+        ([request("a\n")], "requests.0.custom_id: String should match pattern"),
         ([request("x" * 65)], "requests.0.custom_id"),
         ([request("a"), request("a")], "custom_id must be unique"),
         ([{"custom_id": "a"}], "requests.0.params: Field required"),
