@@ -3,7 +3,6 @@
 The provider's books decide: no line is billed twice, whatever happened on our side.
 """
 
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +12,10 @@ from typing import NoReturn
 import pytest
 
 from integration.bulk import (
-    PRICES,
     befalls,
     billed_lines,
-    dead_letters,
     documents,
     finish,
-    listed,
     make_config,
     open_submissions,
     pipeline,
@@ -87,14 +83,8 @@ class SleepyRunner:
 
 
 @pytest.fixture
-def provider_kind() -> str:
-    """The provider's name in pools.yaml; some tests run for several."""
-    return "openai"
-
-
-@pytest.fixture
 def start_line(
-    simulator: Simulator, tmp_path: Path, provider_kind: str
+    simulator: Simulator, tmp_path: Path, kind: str
 ) -> Iterator[Callable[[Callable[[e.Runner], e.Runner]], Line]]:
     """A line whose first gateway has the runner that is made of the real one; later lives have the real one."""
     lines: list[Line] = []
@@ -105,7 +95,7 @@ def start_line(
                 real = super().make_runner(folder)
                 return real if lines else wrapped(real)
 
-        line = Wrapping(tmp_path, make_config(simulator.base_url, provider_kind))
+        line = Wrapping(tmp_path, make_config(simulator.base_url, kind))
         lines.append(line)
         return line
 
@@ -114,25 +104,25 @@ def start_line(
         line.close()
 
 
-KINDS = (e.Build, e.Upload, e.Create, e.Poll, e.Fetch, e.Read, e.Remove)
+ERRANDS = (e.Build, e.Upload, e.Create, e.Poll, e.Fetch, e.Read, e.Remove)
 MATRIX = [
-    pytest.param(provider, kind, before, id=f"{provider}-{'before' if before else 'after'}-{kind.__name__.lower()}")
+    pytest.param(provider, errand, before, id=f"{provider}-{'before' if before else 'after'}-{errand.__name__.lower()}")
     for provider in ("openai", "anthropic")
-    for kind in KINDS
+    for errand in ERRANDS
     for before in (True, False)
-    if (provider, kind) != ("anthropic", e.Upload)  # its requests travel in the create
+    if (provider, errand) != ("anthropic", e.Upload)  # its requests travel in the create
 ]
 
 
-@pytest.mark.parametrize(("provider_kind", "kind", "before"), MATRIX)
+@pytest.mark.parametrize(("kind", "errand", "before"), MATRIX)
 def test_a_gateway_that_dies_pays_nothing_twice(
     start_line: Callable[[Callable[[e.Runner], e.Runner]], Line],
     simulator: Simulator,
-    kind: type[e.Errand],
+    errand: type[e.Errand],
     before: bool,
 ) -> None:
     """E1, E6, M4: whatever was done and not recorded is found again, and nothing is submitted a second time."""
-    line = start_line(lambda real: FragileRunner(real, kind, before))
+    line = start_line(lambda real: FragileRunner(real, errand, before))
     job = line.submit(pipeline(), documents(40))
     with pytest.raises(Died):
         line.run_until(lambda: False)
@@ -147,7 +137,7 @@ def test_a_gateway_that_dies_pays_nothing_twice(
 
 
 @pytest.mark.parametrize(
-    ("provider_kind", "clock_stands"),
+    ("kind", "clock_stands"),
     [
         pytest.param("openai", False, id="openai, its clock went on"),
         pytest.param("openai", True, id="openai, its clock stood still"),
@@ -206,38 +196,11 @@ def step_for_ever(loop: Loop) -> NoReturn:
         loop.step(now_ms())
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [
-        [{"kind": "reset_after_billing", "on": ["batch_create"], "first": 2}],
-        [{"kind": "hang", "on": ["batch_create"], "first": 2}],
-        [
-            {"kind": "reset_after_billing", "on": ["batch_create"], "first": 2},
-            {"kind": "server_error", "on": ["batch_list"], "first": 4},
-        ],
-        [{"kind": "server_error", "on": ["batch_create"], "first": 2}],
-        [{"kind": "reset_before_billing", "on": ["batch_create"], "first": 2}],
-    ],
-    ids=["reset after", "hang", "reset after, and lists fail", "500", "reset before"],
-)
-@pytest.mark.parametrize("provider_kind", ["openai", "anthropic"])
-def test_a_create_of_unknown_outcome_is_looked_for_first(
-    start_line: Callable[[Callable[[e.Runner], e.Runner]], Line], simulator: Simulator, faults: list[dict[str, object]]
-) -> None:
-    """E6: found where it was carried out, made again only when the provider has said that it is not there."""
-    simulator.set_scenario({"prices": PRICES, "faults": faults})
-    line = start_line(lambda real: real)
-    notice = finish(line, line.submit(pipeline(), documents(40)))
-    assert notice.state is BatchState.PUBLISHED
-    assert len(billed_lines(simulator)) == 40
-    assert notice.totals.unknown_attempts == 0
-
-
 def test_downloads_that_another_process_has_done_with_leave_the_disk(
-    simulator: Simulator, tmp_path: Path, provider_kind: str
+    simulator: Simulator, tmp_path: Path, kind: str
 ) -> None:
     """E6, M4: a process that lost a partition keeps nothing of it, and what is still to be read stays."""
-    config, timing = make_config(simulator.base_url, provider_kind), replace(QUICK, tidy=50)
+    config, timing = make_config(simulator.base_url, kind), replace(QUICK, tidy=50)
     befalls(simulator, {"kind": "batch_stuck"})
     line = Line(tmp_path, config, broker=MemoryBroker(partitions=1), bulk_timing=timing)
     line.submit(pipeline(), documents(20))
@@ -251,66 +214,3 @@ def test_downloads_that_another_process_has_done_with_leave_the_disk(
     line.run_until(lambda: not left.exists())
     assert wanted.exists()
     line.close()
-
-
-NO_ROWS = {"kind": "row", "form": "missing", "occurrences": [1]}
-#: nobody sees the answer of the first create
-ORPHAN = {"kind": "reset_after_billing", "on": ["batch_create"], "first": 1}
-
-
-@pytest.fixture
-def orphaned(simulator: Simulator, tmp_path: Path) -> Iterator[Callable[..., Line]]:
-    """A line to Anthropic whose first submission is an orphan, with what befalls its batch."""
-    lines: list[Line] = []
-
-    def start(*faults: dict[str, object], lost_ms: int = 600_000) -> Line:
-        simulator.set_scenario({"prices": PRICES, "faults": [ORPHAN, *faults]})
-        config, timing = make_config(simulator.base_url, "anthropic"), replace(QUICK, lost=lost_ms, longest_retry=200)
-        lines.append(Line(tmp_path, config, broker=MemoryBroker(partitions=1), bulk_timing=timing))
-        return lines[-1]
-
-    yield start
-    for line in lines:
-        line.close()
-
-
-def may_be(line: Line) -> bool:
-    return any("may pay twice" in stall.reason for stall in line.gateway.stalls())
-
-
-def test_an_orphan_of_which_nothing_ran_is_made_again(orphaned: Callable[..., Line], simulator: Simulator) -> None:
-    """E6: it has ended, its results are empty, and nothing of it was billed, whosever it is."""
-    line = orphaned({"kind": "batch_expires", "keep": 0, "results": "none", "first": 1})
-    notice = finish(line, line.submit(pipeline(), documents(20)))
-    assert (notice.state, notice.totals.unknown_attempts) == (BatchState.PUBLISHED, 0)
-    line.run_until(lambda: not open_submissions(line))
-    (orphan,) = listed(simulator, "messages/batches")  # the other one was removed when it was harvested
-    assert orphan["request_counts"]["expired"] == 20
-    assert len(billed_lines(simulator)) == 20
-
-
-def test_an_orphan_that_does_not_tell_is_not_paid_twice(orphaned: Callable[..., Line], simulator: Simulator) -> None:
-    """E6: it was billed and its results are empty. Told while it is looked at; then a person decides."""
-    line = orphaned(NO_ROWS, lost_ms=600)
-    job = line.submit(pipeline(publish={"partial": True}, gates={"completion": 0}), documents(20))
-    line.run_until(lambda: may_be(line))
-    notice = finish(line, job)
-    assert notice.counts.dead_letter == notice.totals.unknown_attempts == 20
-    assert all(item.failure is not None and "may pay twice" in item.failure.message for item in dead_letters(line))
-    assert len(billed_lines(simulator)) == 20
-
-
-def test_who_removes_what_does_not_tell_has_decided_to_pay_again(
-    orphaned: Callable[..., Line], simulator: Simulator
-) -> None:
-    """E6: as `status` says."""
-    line = orphaned(NO_ROWS)
-    job = line.submit(pipeline(), documents(20))
-    line.run_until(lambda: may_be(line))
-    (mute,) = listed(simulator, "messages/batches")
-    url, version = f"{simulator.base_url}/messages/batches/{mute['id']}", {"anthropic-version": "2026-10-21"}
-    urllib.request.urlopen(urllib.request.Request(url, headers=version, method="DELETE")).close()
-    notice = finish(line, job)
-    assert notice.state is BatchState.PUBLISHED
-    assert published(line) == Counter(f"d{i}" for i in range(20))
-    assert len(billed_lines(simulator)) == 40
