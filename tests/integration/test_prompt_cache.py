@@ -37,12 +37,6 @@ POOLS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
 @pytest.fixture
 def simulator(provider: Simulator) -> Simulator:
     provider.set_scenario({"dialect": "openai", "seed": 3})
