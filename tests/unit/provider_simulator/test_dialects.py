@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -14,20 +13,6 @@ import pytest
 from conformance.sdk.lines import end_of, jsonl, line, start
 from kit.simulator import Simulator
 from unit.provider_simulator.http import chat, exchange
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[Simulator]:
-    with Simulator() as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def simulator(process: Simulator) -> Simulator:
-    process.set_scenario({})
-    process.reset()
-    return process
-
 
 MESSAGE = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
 
