@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kit.messages import BATCH, JOB, NO_TOTALS, key_of
+from kit.messages import BATCH, JOB, key_of
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, BatchState, ItemOutcome, Lane, VerdictKind
 from nightmill.kernel.wire.messages import (
@@ -22,6 +22,7 @@ from nightmill.kernel.wire.messages import (
     Usage,
     Verdict,
 )
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 
 NOON_MS = 1_795_953_600_000  #: 2026-11-29 12:00:00 UTC, the time in JOB

@@ -5,22 +5,12 @@ from base64 import urlsafe_b64encode
 from typing import Any
 
 from nightmill.kernel.domain.lifecycle import ItemState, Reuse
-from nightmill.kernel.wire.messages import ItemPlanned, ItemStateRow, RowRef, Totals, Waiter
+from nightmill.kernel.wire.messages import ItemPlanned, ItemStateRow, RowRef, Waiter
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 
 JOB = "acme.tickets.20261129-120000-aaaa"
 BATCH = f"{JOB}.1"
-NO_TOTALS = Totals(
-    attempts=0,
-    input_tokens=0,
-    cached_tokens=0,
-    output_tokens=0,
-    cost_nano_usd=0,
-    unknown_attempts=0,
-    repairs=0,
-    retries=0,
-    reserved_nano_usd=0,
-)
 
 
 def key_of(source_id: str) -> str:

@@ -8,19 +8,8 @@ cost that is not known is counted as such, with the attempt's reservation, never
 from nightmill.kernel.domain.failures import Billed
 from nightmill.kernel.domain.lifecycle import AttemptState
 from nightmill.kernel.wire.messages import AttemptAnswered, ItemStateRow, Totals, Waiter
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
-
-NO_TOTALS = Totals(
-    attempts=0,
-    input_tokens=0,
-    cached_tokens=0,
-    output_tokens=0,
-    cost_nano_usd=0,
-    unknown_attempts=0,
-    repairs=0,
-    retries=0,
-    reserved_nano_usd=0,
-)
 
 
 def charge(totals: Totals, attempt: AttemptAnswered, *, is_retry: bool) -> Totals:

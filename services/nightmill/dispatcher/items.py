@@ -7,9 +7,10 @@ two batches is paid once.
 
 from enum import StrEnum
 
-from nightmill.dispatcher.account import NO_TOTALS, owed_by
+from nightmill.dispatcher.account import owed_by
 from nightmill.kernel.domain.lifecycle import ItemEvent, ItemState, Reuse, advance_item
 from nightmill.kernel.wire.messages import ItemPlanned, ItemStateRow, Waiter
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 
 _NO_DEADLINE_MS = 2**62

@@ -6,7 +6,7 @@ An item that ends is settled once for each live waiter; the row's account is cha
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nightmill.dispatcher.account import NO_TOTALS, owed_by
+from nightmill.dispatcher.account import owed_by
 from nightmill.dispatcher.fence import ControlOf
 from nightmill.dispatcher.items import waiter_of
 from nightmill.dispatcher.judge import CallAgain, End, Mend, Requeue, Ruling
@@ -21,6 +21,7 @@ from nightmill.kernel.wire.messages import (
     Totals,
     Waiter,
 )
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 
 

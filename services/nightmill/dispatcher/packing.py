@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from nightmill.dispatcher.account import NO_TOTALS
 from nightmill.kernel.domain.ids import job_of
 from nightmill.kernel.domain.lifecycle import ItemEvent, Lane, advance_item
 from nightmill.kernel.wire.messages import BatchControlled, ItemStateRow, ShardAttempt, ShardDispatched, Waiter
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 
 _NO_DEADLINE_MS = 2**62

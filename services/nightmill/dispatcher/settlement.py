@@ -5,11 +5,11 @@ A settlement of a generation is revision 1; revision 2 follows only where revisi
 
 from collections.abc import Sequence
 
-from nightmill.dispatcher.account import NO_TOTALS
 from nightmill.dispatcher.fence import ControlOf
 from nightmill.kernel.domain.ids import dataset_of, job_of
 from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.wire.messages import ItemPlanned, ItemSettled, ItemStateRow, Settlement, Totals, Waiter
+from nightmill.kernel.wire.totals import NO_TOTALS
 
 
 def next_revision(settled: tuple[Settlement, ...], waiter: Waiter) -> int:

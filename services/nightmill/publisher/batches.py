@@ -16,7 +16,8 @@ from nightmill.kernel.domain.lifecycle import (
     ControlState,
     advance_batch,
 )
-from nightmill.kernel.wire.messages import BatchSealed, JobCommanded, OutcomeCounts, PublicationRow, Totals
+from nightmill.kernel.wire.messages import BatchSealed, JobCommanded, OutcomeCounts, PublicationRow
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 from nightmill.publisher.accounting import accounted, missing, no_counts
 from nightmill.publisher.gates import GateResult, objection
@@ -45,25 +46,11 @@ def open_row(batch_id: str, job_id: str, dataset_id: str, now_ms: int) -> Public
         generation=1,
         state=BatchState.CREATED,
         counts=no_counts(),
-        totals=no_totals(),
+        totals=NO_TOTALS,
         approved=False,
         commands=(),
         opened_at_ms=now_ms,
         updated_at_ms=now_ms,
-    )
-
-
-def no_totals() -> Totals:
-    return Totals(
-        attempts=0,
-        input_tokens=0,
-        cached_tokens=0,
-        output_tokens=0,
-        cost_nano_usd=0,
-        unknown_attempts=0,
-        repairs=0,
-        retries=0,
-        reserved_nano_usd=0,
     )
 
 

@@ -33,6 +33,7 @@ from nightmill.kernel.wire.messages import (
     PublicationRow,
     RowRef,
 )
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 from nightmill.publisher import batches
 from nightmill.publisher.accounting import disagreement
@@ -266,7 +267,7 @@ def _buried(headers: Mapping[str, str], row: PublicationRow, now_ms: int) -> Ite
             billed=Billed.UNKNOWN,
         ),
         reused=False,
-        totals=replace(batches.no_totals(), unknown_attempts=1, reserved_nano_usd=batches.worst_of_one(row)),
+        totals=replace(NO_TOTALS, unknown_attempts=1, reserved_nano_usd=batches.worst_of_one(row)),
         planned_at_ms=now_ms,
         settled_at_ms=now_ms,
     )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from nightmill.dispatcher.account import NO_TOTALS
 from nightmill.kernel.domain.lifecycle import ControlState, ItemState, Reuse, VerdictKind
 from nightmill.kernel.wire.messages import Verdict
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import ACCEPTED, A, B, Stage, judged, verdict
 

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from nightmill.dispatcher.account import NO_TOTALS, charge, charge_late
+from nightmill.dispatcher.account import charge, charge_late
 from nightmill.dispatcher.judge import CallAgain, End, Mend, Requeue, Rules, judge, late
 from nightmill.dispatcher.packing import attempt_of
 from nightmill.kernel.domain.failures import Billed, FailureClass
 from nightmill.kernel.domain.lifecycle import AttemptState, ItemOutcome, ItemState, VerdictKind
 from nightmill.kernel.domain.settings import Retry
 from nightmill.kernel.wire.messages import AttemptJudged, ItemStateRow, ShardAttempt, Waiter
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import ACCEPTED, REPAIRABLE, RULES, A, Stage, answer, failed, failure, judged, verdict
 

@@ -15,21 +15,10 @@ from nightmill.dispatcher.watchdog import overdue_at_ms, send_again
 from nightmill.kernel.domain.lifecycle import ItemState, Lane
 from nightmill.kernel.domain.pipeline import ModelPolicy, Sensitivity
 from nightmill.kernel.domain.settings import BulkLimits, EmbeddingLimits, PoolLimits
-from nightmill.kernel.wire.messages import ItemStateRow, RowRef, Totals, Waiter
+from nightmill.kernel.wire.messages import ItemStateRow, RowRef, Waiter
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 from unit.dispatcher.stage import A, B, config, pipeline, pool
-
-NOTHING_USED = Totals(
-    attempts=0,
-    input_tokens=0,
-    cached_tokens=0,
-    output_tokens=0,
-    cost_nano_usd=0,
-    unknown_attempts=0,
-    repairs=0,
-    retries=0,
-    reserved_nano_usd=0,
-)
 
 
 def candidate(key: str, batch_id: str = A, prefix: str = "p", tokens: int = 10) -> Candidate:
@@ -53,7 +42,7 @@ def candidate(key: str, batch_id: str = A, prefix: str = "p", tokens: int = 10) 
         tries=0,
         repairs=0,
         overdue=0,
-        totals=NOTHING_USED,
+        totals=NO_TOTALS,
         planned_at_ms=0,
     )
     return Candidate(row=row, waiters=(waiter,), payer=waiter, input_tokens=tokens)
@@ -151,7 +140,7 @@ def test_ready_order() -> None:
 def test_minting() -> None:
     """E9: a new ordinal at each dispatch; another batch's account is not taken over."""
     first = candidate("first-item-of-the-shard")
-    used = replace(first.row, ordinal=2, totals=replace(NOTHING_USED, attempts=2), payer=first.payer)
+    used = replace(first.row, ordinal=2, totals=replace(NO_TOTALS, attempts=2), payer=first.payer)
     other = Waiter(batch_id=B, generation=1, ordinal=0)
     kept, changed = dataclasses.replace(first, row=used), dataclasses.replace(first, row=used, payer=other)
     for each, attempts in ((kept, 2), (changed, 0)):

@@ -4,6 +4,7 @@ import pytest
 
 from nightmill.kernel.domain.lifecycle import BatchState, Command, ControlState
 from nightmill.kernel.wire.messages import BatchSealed, JobCommanded, PublicationRow
+from nightmill.kernel.wire.totals import NO_TOTALS
 from nightmill.kernel.wire.values import replace
 from nightmill.publisher import batches
 from nightmill.publisher.accounting import no_counts
@@ -36,7 +37,7 @@ def row(state: BatchState, accepted: int = 0, cost_nano_usd: int = 0) -> Publica
         state=state,
         sealed=SEALED,
         counts=replace(no_counts(), accepted=accepted),
-        totals=replace(batches.no_totals(), cost_nano_usd=cost_nano_usd),
+        totals=replace(NO_TOTALS, cost_nano_usd=cost_nano_usd),
     )
 
 
