@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from kit.line import Line
-from kit.patience import PATIENCE_S
 from kit.simulator import Simulator
 from nightmill.kernel.domain.lifecycle import ItemOutcome
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
-from nightmill.kernel.wire.messages import ItemSettled, JobCompleted, ProviderBatchRow
+from nightmill.kernel.wire.messages import ItemSettled, ProviderBatchRow
 from nightmill.publisher.results import read_rows
 
 LABELS = ["a", "b", "c"]
@@ -63,11 +62,6 @@ def pipeline(**fields: Any) -> Pipeline:
 
 def documents(count: int) -> list[dict[str, Any]]:
     return [{"id": f"d{i}", "text": f"document number {i} end"} for i in range(count)]
-
-
-def finish(line: Line, job: str, patience_s: float = PATIENCE_S) -> JobCompleted:
-    line.run_until(lambda: bool(line.completions(job)), patience_s)
-    return line.completions(job)[-1]
 
 
 def published(line: Line) -> Counter[str]:

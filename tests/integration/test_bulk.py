@@ -13,7 +13,6 @@ from integration.bulk import (
     dead_letters,
     documents,
     every_provider,
-    finish,
     listed,
     make_config,
     open_submissions,
@@ -29,7 +28,7 @@ from nightmill.provider_gateway.failures import Signal
 @every_provider
 def test_documents_go_out_in_batches_for_half_the_price(line: Line, simulator: Simulator) -> None:
     """E6, O1: nothing is called in real time; every document once, and the bill agrees to the nano-dollar."""
-    notice = finish(line, line.submit(pipeline(), documents(300)))
+    notice = line.finish(line.submit(pipeline(), documents(300)))
     assert notice.state is BatchState.PUBLISHED
     bill = simulator.ledger()["billed"]
     lines = billed_lines(simulator)
@@ -74,7 +73,7 @@ def test_every_document_is_published_once_whatever_befalls(
 ) -> None:
     """E6, E8: answered + failed + missing = sent; only what failed or is missing is sent again, and its bill known."""
     befalls(simulator, *[{"first": 1, **f} if f["kind"] == "rate_limited" else f for f in faults])
-    notice = finish(line, line.submit(pipeline(), documents(40)))
+    notice = line.finish(line.submit(pipeline(), documents(40)))
     assert notice.state is BatchState.PUBLISHED, name
     assert published(line) == Counter(f"d{i}" for i in range(40))
     assert least <= len(billed_lines(simulator)) <= most
@@ -112,7 +111,7 @@ def test_so_it_is_with_anthropic(
 ) -> None:
     """E6, E8: requests in the create, no files, one line for each request."""
     befalls(simulator, *faults)
-    notice = finish(line, line.submit(pipeline(), documents(40)))
+    notice = line.finish(line.submit(pipeline(), documents(40)))
     assert notice.state is BatchState.PUBLISHED, name
     assert published(line) == Counter(f"d{i}" for i in range(40))
     assert len(billed_lines(simulator)) == billed
@@ -123,7 +122,7 @@ def test_lines_that_the_provider_names_die_alone(line: Line, simulator: Simulato
     fault = {"kind": "batch_failed", "code": "invalid_value", "param": "messages.1.content", "lines": 2, "first": 1}
     befalls(simulator, fault)
     frozen = pipeline(publish={"partial": True}, gates={"completion": 0.5})
-    notice = finish(line, line.submit(frozen, documents(40)))
+    notice = line.finish(line.submit(frozen, documents(40)))
     assert (notice.counts.accepted, notice.counts.dead_letter) == (38, 2)
     assert len(billed_lines(simulator)) == 38
     assert notice.totals.retries == 0
@@ -136,7 +135,7 @@ def test_submissions_stay_within_what_may_be_enqueued(simulator: Simulator, tmp_
     """E2, E6: requests, bytes and enqueued tokens split the work before anything is created; nothing is refused."""
     befalls(simulator, batches={"max_requests": 15, "max_enqueued_tokens": 1_000, "validate_ms": 50})
     line = Line(tmp_path, make_config(simulator.base_url, max_requests=15, enqueued_tokens=1_000))
-    notice = finish(line, line.submit(pipeline(), documents(60)))
+    notice = line.finish(line.submit(pipeline(), documents(60)))
     line.close()
     assert notice.state is BatchState.PUBLISHED
     assert len(billed_lines(simulator)) == 60
@@ -155,7 +154,7 @@ def test_two_gateways_share_what_may_be_enqueued(simulator: Simulator, tmp_path:
     line.start("provider_gateway")
     line.loops["first provider_gateway"] = first
     line.run_until(lambda: all(len(line.loops[each].owned()) == 1 for each in line.loops if "gateway" in each))
-    notice = finish(line, line.submit(pipeline(), documents(40)))
+    notice = line.finish(line.submit(pipeline(), documents(40)))
     line.close()
     assert (notice.state, notice.totals.retries) == (BatchState.PUBLISHED, 0)
     assert len(billed_lines(simulator)) == 40
@@ -165,7 +164,7 @@ def test_two_gateways_share_what_may_be_enqueued(simulator: Simulator, tmp_path:
 def test_a_limit_that_nobody_wrote_down_is_learned(line: Line, simulator: Simulator) -> None:
     """Row 42: the provider's own limit is found by halving, and no attempt is used up by it."""
     befalls(simulator, batches={"max_enqueued_tokens": 900})
-    notice = finish(line, line.submit(pipeline(), documents(60)))
+    notice = line.finish(line.submit(pipeline(), documents(60)))
     assert notice.state is BatchState.PUBLISHED
     assert (len(billed_lines(simulator)), notice.totals.retries) == (60, 0)
 
@@ -179,7 +178,7 @@ def test_a_refused_key_leaves_everything_queued(line: Line, simulator: Simulator
     befalls(simulator)
     line.kill("provider_gateway")  # an operator mends the key and starts it again: the pause would last half a minute
     line.start("provider_gateway")
-    assert finish(line, job).state is BatchState.PUBLISHED
+    assert line.finish(job).state is BatchState.PUBLISHED
 
 
 @every_provider
@@ -189,7 +188,7 @@ def test_a_cancelled_job_cancels_its_batches_and_a_resume_keeps_what_was_paid(li
     job = line.submit(pipeline(), documents(40))
     line.run_until(lambda: bool(simulator.ledger()["accepted"]["calls"]))
     line.command(job, Command.CANCEL)
-    assert finish(line, job).state is BatchState.CANCELLED
+    assert line.finish(job).state is BatchState.CANCELLED
     line.run_until(lambda: len(billed_lines(simulator)) >= 1 and not open_submissions(line))
     paid = len(billed_lines(simulator))
     assert 0 < paid < 40
@@ -208,7 +207,7 @@ def test_a_stuck_batch_is_cancelled_and_only_the_rest_is_sent_again(
     """Row 51: what it did is kept."""
     befalls(simulator, {"kind": "batch_stuck", "keep": 0.5, "first": 2})
     line = Line(tmp_path, make_config(simulator.base_url, kind), bulk_timing=replace(QUICK, stuck=600))
-    notice = finish(line, line.submit(pipeline(), documents(40)))
+    notice = line.finish(line.submit(pipeline(), documents(40)))
     line.close()
     assert notice.state is BatchState.PUBLISHED
     assert len(billed_lines(simulator)) == 40
@@ -217,7 +216,7 @@ def test_a_stuck_batch_is_cancelled_and_only_the_rest_is_sent_again(
 def test_no_file_is_left_behind(line: Line, simulator: Simulator) -> None:
     """E6: input, output and error files are removed when everything is published."""
     befalls(simulator, {"kind": "server_error", "on": ["line"], "match": "number 3 ", "occurrences": [1]})
-    finish(line, line.submit(pipeline(), documents(20)))
+    line.finish(line.submit(pipeline(), documents(20)))
     line.run_until(lambda: not open_submissions(line))
     assert listed(simulator, "files") == []
 
@@ -225,7 +224,7 @@ def test_no_file_is_left_behind(line: Line, simulator: Simulator) -> None:
 def test_a_bulk_pipeline_without_a_bulk_pool_is_refused(line: Line, simulator: Simulator) -> None:
     """P4, P5: before anything is spent, with the remedy."""
     model = {"pools": ["realtime"], "max_output_tokens": 32}
-    notice = finish(line, line.submit(pipeline(model=model), documents(3)))
+    notice = line.finish(line.submit(pipeline(model=model), documents(3)))
     assert notice.state is BatchState.REFUSED
     assert "bulk" in (notice.reason or "")
     assert simulator.ledger()["accepted"]["calls"] == 0

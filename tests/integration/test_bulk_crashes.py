@@ -15,7 +15,6 @@ from integration.bulk import (
     befalls,
     billed_lines,
     documents,
-    finish,
     make_config,
     open_submissions,
     pipeline,
@@ -128,7 +127,7 @@ def test_a_gateway_that_dies_pays_nothing_twice(
         line.run_until(lambda: False)
     line.kill("provider_gateway")
     line.start("provider_gateway")
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert notice.state is BatchState.PUBLISHED
     assert published(line) == Counter(f"d{i}" for i in range(40))
     assert len(billed_lines(simulator)) == 40
@@ -163,7 +162,7 @@ def test_a_sleeper_that_wakes_after_a_take_over_creates_nothing(
     asleep, gateway, slept_at_ms = line.loops.pop("provider_gateway"), line.gateway, now_ms()
     line.host = "other"
     line.start("provider_gateway")
-    notice = finish(line, job)
+    notice = line.finish(job)
 
     runner = ThreadRunner(
         tmp_path / "awake",

@@ -13,7 +13,6 @@ from integration.bulk import (
     billed_lines,
     dead_letters,
     documents,
-    finish,
     listed,
     make_config,
     open_submissions,
@@ -61,7 +60,7 @@ def test_a_refusal_that_no_other_batch_would_mend_stops_the_lane(
     befalls(simulator)
     line.kill("provider_gateway")  # an operator mends it and starts it again: the pause would last half a minute
     line.start("provider_gateway")
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert (notice.state, notice.totals.retries) == (BatchState.PUBLISHED, 0)
     assert len(billed_lines(simulator)) == COUNT
 
@@ -103,7 +102,7 @@ def test_nothing_is_paid_twice_and_nothing_left_behind(
 ) -> None:
     """E6, E8: no attempt is used up, no request sent again, and no file stays at the provider."""
     befalls(simulator, *faults)
-    notice = finish(line, line.submit(pipeline(), documents(COUNT)))
+    notice = line.finish(line.submit(pipeline(), documents(COUNT)))
     assert notice.state is BatchState.PUBLISHED, name
     assert published(line) == EVERYTHING
     assert (len(billed_lines(simulator)), notice.totals.retries, notice.totals.unknown_attempts) == (COUNT, 0, 0)
@@ -128,7 +127,7 @@ def test_what_the_provider_has_lost_is_for_a_person_to_pay_again(
     line = Line(tmp_path, make_config(simulator.base_url, kind), bulk_timing=replace(QUICK, lost=600))
     job = line.submit(pipeline(**LENIENT), documents(COUNT))
     line.run_until(lambda: any("they are looked for" in stall.reason for stall in line.gateway.stalls()))
-    notice = finish(line, job)
+    notice = line.finish(job)
     dead = dead_letters(line)
     line.close()
     assert notice.counts.dead_letter == len(dead) == COUNT, name
@@ -164,7 +163,7 @@ def test_one_result_file_that_is_gone_takes_only_what_was_in_it(
     line.kill("provider_gateway")  # its next life is less patient; what was answered stays answered
     line.bulk_timing = replace(QUICK, longest_retry=200, lost=100)
     line.start("provider_gateway")
-    notice = finish(line, job)
+    notice = line.finish(job)
     dead, in_doubt = dead_letters(line), [each for each in told(line) if each.cost_nano_usd is None]
     line.run_until(lambda: not open_submissions(line))
     line.close()
@@ -191,7 +190,7 @@ def test_a_result_file_that_never_has_its_size_is_read_in_the_end(
     befalls(simulator, {"kind": "result_file", "form": "odd_size"}, *faults)
     timing = replace(QUICK, retry=10, longest_retry=20)
     line = Line(tmp_path, make_config(simulator.base_url), broker=MemoryBroker(partitions=1), bulk_timing=timing)
-    notice = finish(line, line.submit(pipeline(), documents(COUNT)))
+    notice = line.finish(line.submit(pipeline(), documents(COUNT)))
     line.close()
     assert notice.state is BatchState.PUBLISHED
     assert published(line) == EVERYTHING
@@ -206,7 +205,7 @@ def test_a_provider_short_of_room_gets_smaller_batches(simulator: Simulator, tmp
     befalls(simulator, {"kind": "rate_limited", "on": ["line"], "regex": "number 1?[0-9] end", "occurrences": [1]})
     config = make_config(simulator.base_url, "openai", max_requests=20)
     line = Line(tmp_path, config, broker=MemoryBroker(partitions=1))
-    notice = finish(line, line.submit(pipeline(), documents(20)))
+    notice = line.finish(line.submit(pipeline(), documents(20)))
     line.close()
     assert (notice.state, notice.totals.retries) == (BatchState.PUBLISHED, 0)
     assert len(billed_lines(simulator)) == 20
@@ -220,7 +219,7 @@ def test_a_line_that_is_refused_is_a_dead_letter_with_its_field(line: Line, simu
     """Row 48: `errored` with invalid_request_error ends that item alone; nothing of it is billed."""
     words = "messages.0.content: Input should be a valid string"
     befalls(simulator, {"kind": "client_error", "status": 400, "message": words, "on": ["line"], "match": "number 3 "})
-    notice = finish(line, line.submit(pipeline(**LENIENT), documents(COUNT)))
+    notice = line.finish(line.submit(pipeline(**LENIENT), documents(COUNT)))
     assert (notice.counts.accepted, notice.counts.dead_letter) == (COUNT - 1, 1)
     (dead,) = dead_letters(line)
     assert (dead.source_id, dead.failure is not None and dead.failure.param) == ("d3", "messages.0.content")
@@ -245,7 +244,7 @@ def test_results_that_do_not_add_up_raise_an_alarm(
 ) -> None:
     """Rows 49, 50: one in a thousand is too many; lines of nobody are kept for people to look at."""
     befalls(simulator, {"kind": "row", "form": form, "match": "number 3 ", "occurrences": [1]})
-    assert finish(line, line.submit(pipeline(), documents(COUNT))).state is BatchState.PUBLISHED
+    assert line.finish(line.submit(pipeline(), documents(COUNT))).state is BatchState.PUBLISHED
     alarms = [vars(record) for record in caplog.records if record.levelno == logging.ERROR]
     assert any(facts.items() <= alarm.items() for alarm in alarms), name
     assert all(Path(alarm["kept_in"]).exists() for alarm in alarms if alarm["action"] == "strange_lines")

@@ -13,7 +13,6 @@ from integration.bulk import (
     billed_lines,
     dead_letters,
     documents,
-    finish,
     listed,
     make_config,
     open_submissions,
@@ -46,7 +45,7 @@ def test_a_create_of_unknown_outcome_is_looked_for_first(
 ) -> None:
     """E6: found where it was carried out, made again only when the provider has said that it is not there."""
     simulator.set_scenario({"prices": PRICES, "faults": faults})
-    notice = finish(line, line.submit(pipeline(), documents(40)))
+    notice = line.finish(line.submit(pipeline(), documents(40)))
     assert notice.state is BatchState.PUBLISHED
     assert len(billed_lines(simulator)) == 40
     assert notice.totals.unknown_attempts == 0
@@ -80,7 +79,7 @@ def may_be(line: Line) -> bool:
 def test_an_orphan_of_which_nothing_ran_is_made_again(orphaned: Callable[..., Line], simulator: Simulator) -> None:
     """E6: it has ended, its results are empty, and nothing of it was billed, whosever it is."""
     line = orphaned({"kind": "batch_expires", "keep": 0, "results": "none", "first": 1})
-    notice = finish(line, line.submit(pipeline(), documents(20)))
+    notice = line.finish(line.submit(pipeline(), documents(20)))
     assert (notice.state, notice.totals.unknown_attempts) == (BatchState.PUBLISHED, 0)
     line.run_until(lambda: not open_submissions(line))
     (orphan,) = listed(simulator, "messages/batches")  # the other one was removed when it was harvested
@@ -93,7 +92,7 @@ def test_an_orphan_that_does_not_tell_is_not_paid_twice(orphaned: Callable[..., 
     line = orphaned(NO_ROWS, lost_ms=600)
     job = line.submit(pipeline(publish={"partial": True}, gates={"completion": 0}), documents(20))
     line.run_until(lambda: may_be(line))
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert notice.counts.dead_letter == notice.totals.unknown_attempts == 20
     assert all(item.failure is not None and "may pay twice" in item.failure.message for item in dead_letters(line))
     assert len(billed_lines(simulator)) == 20
@@ -109,7 +108,7 @@ def test_who_removes_what_does_not_tell_has_decided_to_pay_again(
     (mute,) = listed(simulator, "messages/batches")
     url, version = f"{simulator.base_url}/messages/batches/{mute['id']}", {"anthropic-version": "2026-10-21"}
     urllib.request.urlopen(urllib.request.Request(url, headers=version, method="DELETE")).close()
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert notice.state is BatchState.PUBLISHED
     assert published(line) == Counter(f"d{i}" for i in range(20))
     assert len(billed_lines(simulator)) == 40

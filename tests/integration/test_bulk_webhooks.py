@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from integration.bulk import PRICES, billed_lines, documents, finish, listed, make_config, pipeline
+from integration.bulk import PRICES, billed_lines, documents, listed, make_config, pipeline
 from kit.api_server import ServedApi
 from kit.line import QUICK, Line
 from kit.simulator import Simulator
@@ -105,7 +105,7 @@ def start(simulator: Simulator, tmp_path: Path) -> Iterator[Start]:
 def test_a_notice_is_looked_into_at_once(start: Start, simulator: Simulator, faults: list[dict[str, Any]]) -> None:
     """E6: without it, these batches would be looked at in two minutes."""
     line, api = start(SLOW, SECRET, *faults)
-    notice = finish(line, line.submit(pipeline(), documents(20)), patience_s=90.0)
+    notice = line.finish(line.submit(pipeline(), documents(20)), patience_s=90.0)
     assert notice.state is BatchState.PUBLISHED
     assert len(billed_lines(simulator)) == 20
     told = api.sent(WebhookReceived)
@@ -127,7 +127,7 @@ def test_polling_goes_on_whatever_becomes_of_notices(
 ) -> None:
     """Row 53: what is refused changes nothing."""
     line, api = start(QUICK, secret, *faults)
-    notice = finish(line, line.submit(pipeline(), documents(20)), patience_s=90.0)
+    notice = line.finish(line.submit(pipeline(), documents(20)), patience_s=90.0)
     assert notice.state is BatchState.PUBLISHED
     assert api.sent(WebhookReceived) == []
     assert len(billed_lines(simulator)) == 20

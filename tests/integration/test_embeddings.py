@@ -17,7 +17,7 @@ from kit.simulator import Simulator
 from nightmill.kernel.domain.lifecycle import BatchState, Lane
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
-from nightmill.kernel.wire.messages import AttemptAnswered, JobCompleted, Refusal
+from nightmill.kernel.wire.messages import AttemptAnswered, Refusal
 from nightmill.provider_simulator.vectors import vector
 from nightmill.publisher.results import read_failures, read_rows, read_table
 
@@ -81,11 +81,6 @@ def documents(count: int) -> list[dict[str, Any]]:
     return [{"id": f"d{i}", "text": f"document number {i} " + "and so on " * (i % 7)} for i in range(count)]
 
 
-def finish(line: Line, job: str) -> JobCompleted:
-    line.run_until(lambda: bool(line.completions(job)))
-    return line.completions(job)[-1]
-
-
 def refused(line: Line, job: str) -> Refusal:
     line.run_until(lambda: job in line.publications())
     sealed = line.publications()[job].sealed
@@ -107,7 +102,7 @@ def check_vectors(line: Line, count: int, dimensions: int = 8) -> None:
 def test_documents_become_vectors_of_one_size(line: Line, simulator: Simulator, pool: str) -> None:
     """E7, Q5, P4: many items in one call, each with the vector of its own text; tokens and cost are the bill's."""
     job = line.submit(pipeline(pool=pool), documents(100))
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert (notice.state, notice.counts.accepted, notice.totals.attempts) == (BatchState.PUBLISHED, 100, 100)
     check_vectors(line, 100)
     bill = simulator.ledger()["billed"]
@@ -122,16 +117,16 @@ def test_documents_become_vectors_of_one_size(line: Line, simulator: Simulator, 
 
 def test_a_second_run_calls_nobody(line: Line, simulator: Simulator) -> None:
     """M3."""
-    finish(line, line.submit(pipeline(), documents(40)))
+    line.finish(line.submit(pipeline(), documents(40)))
     paid = simulator.ledger()["billed"]["calls"]
-    notice = finish(line, line.submit(pipeline(publish={"format": "jsonl", "columns": ["text"]}), documents(40)))
+    notice = line.finish(line.submit(pipeline(publish={"format": "jsonl", "columns": ["text"]}), documents(40)))
     assert (notice.counts.reused, simulator.ledger()["billed"]["calls"]) == (40, paid)
     check_vectors(line, 40)
 
 
 def test_long_vectors_go_by_reference(line: Line) -> None:
     """Over 8 KiB a vector is a blob; readers see no difference."""
-    notice = finish(line, line.submit(pipeline(1_600), documents(5)))
+    notice = line.finish(line.submit(pipeline(1_600), documents(5)))
     assert notice.state is BatchState.PUBLISHED
     check_vectors(line, 5, 1_600)
     assert all(told.output is None and told.output_digest for told in line.told(AttemptAnswered, "attempt-answered"))
@@ -149,7 +144,7 @@ def test_one_bad_input_takes_nobody_with_it(line: Line, simulator: Simulator, fa
     """E8: the refusal names nobody, so the call is divided until it is found; nobody else uses a try for it."""
     simulator.set_scenario({"faults": [fault]})
     job = line.submit(pipeline(gates={"completion": 0.9}, publish={"partial": True}), documents(64))
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert (notice.counts.accepted, notice.counts.dead_letter) == (63, 1)
     assert (notice.totals.attempts, notice.totals.retries) == (63, 0)  # what is refused unbilled is no cost
     assert [row["source_id"] for row in read_failures(line.folder / "results" / DATASET)] == ["d17"]
@@ -159,7 +154,7 @@ def test_one_bad_input_takes_nobody_with_it(line: Line, simulator: Simulator, fa
 def test_an_input_that_breaks_its_server_dies_alone(line: Line, simulator: Simulator) -> None:
     """E8, E15: a failure that may be anybody's costs each a try; who failed travels with fewer, then alone."""
     simulator.set_scenario({"faults": [{"kind": "server_error", "status": 500, "match": "number 9 "}]})
-    notice = finish(line, line.submit(pipeline(gates={"completion": 0.9}, publish={"partial": True}), documents(64)))
+    notice = line.finish(line.submit(pipeline(gates={"completion": 0.9}, publish={"partial": True}), documents(64)))
     assert (notice.counts.accepted, notice.counts.dead_letter) == (63, 1)
     assert [row["source_id"] for row in read_failures(line.folder / "results" / DATASET)] == ["d9"]
 
@@ -168,7 +163,7 @@ def test_an_input_that_breaks_its_server_dies_alone(line: Line, simulator: Simul
 def test_vectors_that_are_wrong_are_asked_for_again(line: Line, simulator: Simulator, form: str) -> None:
     """Row 39, Q1, Q2: nothing wrong is published, what was paid twice is on the bill, and nobody has to look at it."""
     simulator.set_scenario({"answers": [{"vectors": form, "first": 1}]})
-    notice = finish(line, line.submit(pipeline(), documents(40)))
+    notice = line.finish(line.submit(pipeline(), documents(40)))
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 40)
     assert notice.totals.retries >= 1
     check_vectors(line, 40)
@@ -179,7 +174,7 @@ def test_vectors_that_stay_wrong_are_dead_letters(line: Line, simulator: Simulat
     """Row 39: the retry budget ends it."""
     simulator.set_scenario({"embedding_dimensions": 9})
     fixed = pipeline(embedding={"dimensions": 8}, gates={"completion": 0}, publish={"partial": True})
-    notice = finish(line, line.submit(fixed, documents(3)))
+    notice = line.finish(line.submit(fixed, documents(3)))
     assert notice.counts.dead_letter == 3
     failures = list(read_failures(line.folder / "results" / DATASET))
     assert {(row["failure_class"], row["signal"]) for row in failures} == {("output_invalid", "vector_dimensions")}
@@ -193,7 +188,7 @@ def test_a_killed_gateway_pays_again_only_for_calls_in_flight(line: Line, simula
     line.run_until(lambda: (row := line.publications().get(job)) is not None and row.counts.accepted >= 32)
     line.kill("provider_gateway")
     line.start("provider_gateway")
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 256)
     check_vectors(line, 256)
     assert notice.totals.unknown_attempts <= 4 * INPUTS
@@ -201,7 +196,7 @@ def test_a_killed_gateway_pays_again_only_for_calls_in_flight(line: Line, simula
 
 def test_the_bulk_lane_takes_them_one_a_line(line: Line, simulator: Simulator) -> None:
     """E6: half the price, through the Batch API's own endpoint."""
-    notice = finish(line, line.submit(pipeline(lane="bulk"), documents(20)))
+    notice = line.finish(line.submit(pipeline(lane="bulk"), documents(20)))
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 20)
     check_vectors(line, 20)
     assert notice.totals.cost_nano_usd == 10 * simulator.ledger()["billed"]["prompt_tokens"]

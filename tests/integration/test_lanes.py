@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration.bulk import PRICES, billed_lines, documents, finish, make_config, open_submissions, pipeline, published
+from integration.bulk import PRICES, billed_lines, documents, make_config, open_submissions, pipeline, published
 from kit.line import Line
 from kit.simulator import Simulator
 from nightmill.api.board import Board
@@ -67,7 +67,7 @@ def test_time_enough_goes_bulk_for_half_the_price(open_line: OpenLine, simulator
         model={"pools": ["realtime", "sim"], "max_output_tokens": 32},
     )
     job = line.submit(frozen, documents(30))
-    assert finish(line, job).state is BatchState.PUBLISHED
+    assert line.finish(job).state is BatchState.PUBLISHED
     assert by_lane(line) == {("sim", Lane.BULK, "answered"): 30}
     assert len(billed_lines(simulator)) == 30
     for (note,) in notes_of(line, job, frozen).values():
@@ -81,7 +81,7 @@ def test_too_little_time_goes_realtime(open_line: OpenLine, simulator: Simulator
     line = open_line()
     frozen = pipeline(lane={"bulk": "over 2m"}, limits={"deadline": "1m"})
     job = line.submit(frozen, documents(30))
-    assert finish(line, job).state is BatchState.PUBLISHED
+    assert line.finish(job).state is BatchState.PUBLISHED
     assert by_lane(line) == {("sim", Lane.REALTIME, "answered"): 30}
     assert billed_lines(simulator) == []
     for (note,) in notes_of(line, job, frozen).values():
@@ -110,7 +110,7 @@ def test_a_deadline_in_danger_moves_what_is_not_submitted_and_calls_the_rest_bac
         for name in killed:
             line.kill(name)
             line.start(name)
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert notice.state is BatchState.PUBLISHED
     assert published(line) == Counter(f"d{i}" for i in range(60))
     bill = [row for row in simulator.attempts() if row["billed"]]
@@ -136,7 +136,7 @@ def test_documents_that_a_pool_may_not_see_reach_it_in_no_lane(open_line: OpenLi
     line = open_line(see="public")
     frozen = pipeline(lane="by deadline", model={"pools": ["sim", "realtime"], "max_output_tokens": 32})
     job = line.submit(frozen, documents(10))
-    assert finish(line, job).state is BatchState.PUBLISHED
+    assert line.finish(job).state is BatchState.PUBLISHED
     assert by_lane(line) == {("realtime", Lane.REALTIME, "answered"): 10}
     for (note,) in notes_of(line, job, frozen).values():
         assert "none of the pools that may be used has a bulk lane" in note.reason

@@ -15,7 +15,6 @@ from kit.simulator import Simulator
 from nightmill.kernel.domain.lifecycle import BatchState, Command, ControlState
 from nightmill.kernel.domain.pipeline import Pipeline
 from nightmill.kernel.domain.settings import Config
-from nightmill.kernel.wire.messages import JobCompleted
 from nightmill.publisher.results import read_rows
 
 LABELS = ["a", "b", "c"]
@@ -63,12 +62,6 @@ def documents(count: int, start: int = 0) -> list[dict[str, Any]]:
     return [{"id": f"d{i}", "text": f"document number {i}"} for i in range(start, start + count)]
 
 
-def finish(line: Line, job: str, times: int = 1) -> JobCompleted:
-    """Run until the job has completed `times` times; its last notice."""
-    line.run_until(lambda: len(line.completions(job)) >= times)
-    return line.completions(job)[-1]
-
-
 def published(line: Line, dataset: str = "default.label") -> list[dict[str, Any]]:
     return list(read_rows(line.folder / "results" / dataset))
 
@@ -81,7 +74,7 @@ def settled(line: Line, job: str) -> int:
 def test_documents_become_a_published_costed_result(line: Line, simulator: Simulator) -> None:
     """M1-M5, Q3, Q5, O1: every document once, with what it cost, and the provider's bill agrees to the token."""
     job = line.submit(pipeline(), documents(120))
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert notice.state is BatchState.PUBLISHED
     assert notice.counts.accepted == 120
     bill = simulator.ledger()["billed"]
@@ -96,14 +89,14 @@ def test_documents_become_a_published_costed_result(line: Line, simulator: Simul
 
 def test_a_second_run_calls_nobody_and_a_changed_prompt_makes_a_new_version(line: Line, simulator: Simulator) -> None:
     """M3: an equal key is settled from its earlier outcome; a new prompt is a new answer."""
-    finish(line, line.submit(pipeline(), documents(40)))
-    again = finish(line, line.submit(pipeline(), documents(40)))
+    line.finish(line.submit(pipeline(), documents(40)))
+    again = line.finish(line.submit(pipeline(), documents(40)))
     assert again.counts.reused == 40
     assert again.totals.attempts == 0
     assert again.totals.cost_nano_usd == 0
     assert simulator.ledger()["billed"]["calls"] == 40
     changed = pipeline(prompt="system:\nLabel this text.\nuser:\n{{ text }}")
-    renewed = finish(line, line.submit(changed, documents(40)))
+    renewed = line.finish(line.submit(changed, documents(40)))
     assert simulator.ledger()["billed"]["calls"] == 80
     assert (again.version, renewed.version) == (2, 3)
     dataset = line.dataset("default.label")
@@ -113,9 +106,9 @@ def test_a_second_run_calls_nobody_and_a_changed_prompt_makes_a_new_version(line
 
 def test_added_columns_and_budget_change_nothing(line: Line, simulator: Simulator) -> None:
     """M3: what does not change answers does not change keys."""
-    finish(line, line.submit(pipeline(), documents(10)))
+    line.finish(line.submit(pipeline(), documents(10)))
     richer = [{**row, "note": "new"} for row in documents(10)]
-    notice = finish(line, line.submit(pipeline(limits={"budget_usd": 7}), richer))
+    notice = line.finish(line.submit(pipeline(limits={"budget_usd": 7}), richer))
     assert notice.counts.reused == 10
     assert simulator.ledger()["billed"]["calls"] == 10
 
@@ -128,7 +121,7 @@ def test_a_killed_service_goes_on_where_it_was(line: Line, simulator: Simulator,
     line.run_until(lambda: settled(line, job) >= 30)
     line.kill(victim)
     line.start(victim)
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert notice.state is BatchState.PUBLISHED
     assert notice.counts.accepted == 150
     assert Counter(row["_source_id"] for row in published(line)) == Counter(f"d{i}" for i in range(150))
@@ -143,7 +136,7 @@ def test_cancel_fences_and_resume_pays_nothing_again(line: Line, simulator: Simu
     line.run_until(lambda: settled(line, job) >= 1)
     line.command(job, Command.CANCEL)
     simulator.set_scenario({"latency": {"fixed_ms": 40}})
-    cancelled = finish(line, job)
+    cancelled = line.finish(job)
     assert cancelled.state is BatchState.CANCELLED
     control = line.control(job)
     assert control is not None
@@ -154,7 +147,7 @@ def test_cancel_fences_and_resume_pays_nothing_again(line: Line, simulator: Simu
     paid = simulator.ledger()["billed"]["calls"]
     assert paid < 200
     line.command(job, Command.RESUME)
-    resumed = finish(line, job, times=2)
+    resumed = line.finish(job, times=2)
     assert resumed.state is BatchState.PUBLISHED
     assert resumed.generation == 2
     assert Counter(row["_source_id"] for row in published(line)) == Counter(f"d{i}" for i in range(200))
@@ -182,7 +175,7 @@ def test_failures_take_the_path_of_their_class(line: Line, simulator: Simulator)
         }
     )
     rows = [{"id": f"d{i}", "text": f"document number {i} end"} for i in range(30)]
-    notice = finish(line, line.submit(pipeline(publish={"partial": True}, gates={"completion": 0.9}), rows))
+    notice = line.finish(line.submit(pipeline(publish={"partial": True}, gates={"completion": 0.9}), rows))
     assert notice.state is BatchState.PARTIAL_FAILED
     assert (notice.counts.accepted, notice.counts.dead_letter) == (29, 1)
     bill = simulator.ledger()
@@ -206,13 +199,13 @@ def test_an_invalid_answer_is_mended_once_or_parked(line: Line, simulator: Simul
     )
     rows = [{"id": f"d{i}", "text": f"document number {i} end"} for i in range(10)]
     job = line.submit(pipeline(), rows)
-    held = finish(line, job)
+    held = line.finish(job)
     assert held.state is BatchState.HELD
     assert (held.counts.accepted, held.counts.in_review) == (9, 1)
     assert held.totals.repairs == 2
     assert published(line) == []
     line.command(job, Command.APPROVE)
-    approved = finish(line, job, times=2)
+    approved = line.finish(job, times=2)
     assert approved.state is BatchState.PARTIAL_FAILED
     assert Counter(row["_source_id"] for row in published(line)) == Counter(f"d{i}" for i in range(10) if i != 2)
 
@@ -234,7 +227,7 @@ def test_a_job_that_can_not_run_is_refused_before_anything_is_spent(
 ) -> None:
     """P4, P6: the completion notice names place, value and remedy; the provider hears nothing."""
     frozen, rows = given()
-    notice = finish(line, line.submit(frozen, rows))
+    notice = line.finish(line.submit(frozen, rows))
     assert notice.state is BatchState.REFUSED, name
     assert named in (notice.reason or "")
     assert simulator.ledger()["accepted"]["calls"] == 0
@@ -243,7 +236,7 @@ def test_a_job_that_can_not_run_is_refused_before_anything_is_spent(
 def test_a_document_over_the_context_fails_alone(line: Line) -> None:
     """P7: that row only, never the job."""
     rows = [*documents(5), {"id": "long", "text": "word " * 5000}]
-    notice = finish(line, line.submit(pipeline(publish={"partial": True}, gates={"completion": 0.5}), rows))
+    notice = line.finish(line.submit(pipeline(publish={"partial": True}, gates={"completion": 0.5}), rows))
     assert (notice.counts.accepted, notice.counts.dead_letter) == (5, 1)
 
 
@@ -254,7 +247,7 @@ def test_the_spend_stops_at_the_budget(line: Line, simulator: Simulator) -> None
     model = {"pools": ["underestimated"], "max_output_tokens": 8}
     frozen = pipeline(model=model, repair={"attempts": 0}, limits={"budget_usd": 0.016})
     job = line.submit(frozen, rows)
-    held = finish(line, job)
+    held = line.finish(job)
     assert held.state is BatchState.HELD, held.reason
     assert "budget" in (held.reason or "")
     assert held.totals.cost_nano_usd > 16_000_000

@@ -71,9 +71,7 @@ def opened(folder: Path, server: str, **pool: Any) -> Iterator[Line]:
 
 def finish(line: Line, pipeline: Pipeline, texts: dict[str, str]) -> JobCompleted:
     rows = [{"id": id_, "text": text, "name": id_} for id_, text in texts.items()]
-    job = line.submit(pipeline, rows)
-    line.run_until(lambda: bool(line.completions(job)))
-    return line.completions(job)[-1]
+    return line.finish(line.submit(pipeline, rows))
 
 
 def uncut(**gates: float) -> Pipeline:

@@ -90,8 +90,7 @@ def pipeline(pool: str, **fields: Any) -> Pipeline:
 
 def run(line: Line, of: Pipeline) -> JobCompleted:
     job = line.submit(of, [{"id": f"d{i}", "text": f"ticket number {i} end"} for i in range(ITEMS)])
-    line.run_until(lambda: bool(line.completions(job)), 60)
-    notice = line.completions(job)[-1]
+    notice = line.finish(job, patience_s=60)
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, ITEMS)
     return notice
 

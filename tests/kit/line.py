@@ -230,6 +230,11 @@ class Line:
         """Every notice of a job so far, oldest first."""
         return [notice for notice in self.told(JobCompleted, "job-completed") if notice.job_id == job_id]
 
+    def finish(self, job_id: str, *, times: int = 1, patience_s: float = PATIENCE_S) -> JobCompleted:
+        """Run until the job has completed `times` times; its last notice."""
+        self.run_until(lambda: len(self.completions(job_id)) >= times, patience_s)
+        return self.completions(job_id)[-1]
+
     def told(self, message: type[M], topic: str) -> list[M]:
         """Every message of a topic so far, oldest first in each partition."""
         codec = codecs()[message]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration.bulk import documents, finish
+from integration.bulk import documents
 from integration.failures.strict import give, minted, pipeline, settled
 from kit.line import Line
 from kit.simulator import Simulator
@@ -25,7 +25,7 @@ def test_a_rate_limit_pauses_the_pool_until_the_providers_time(
 ) -> None:
     """E9: one call is refused, and none is sent before its time; no item fails."""
     give(simulator, {"kind": "rate_limited", "first": 1, "retry_after": form, "retry_after_s": 2})
-    notice = finish(line, line.submit(pipeline("single"), documents(20)))
+    notice = line.finish(line.submit(pipeline("single"), documents(20)))
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 20)
     first, second, *rest = simulator.attempts(refused=True)
     assert (first["status"], len(rest)) == (429, 19)
@@ -36,7 +36,7 @@ def test_a_rate_limit_pauses_the_pool_until_the_providers_time(
 def test_a_rate_limit_lets_in_no_more_than_was_on_its_way(line: Line, simulator: Simulator) -> None:
     """E9: with eight slots, seven other calls may have left before the refusal came back; nothing follows them."""
     give(simulator, {"kind": "rate_limited", "first": 8, "retry_after_s": 2})
-    notice = finish(line, line.submit(pipeline("openai"), documents(40)))
+    notice = line.finish(line.submit(pipeline("openai"), documents(40)))
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 40)
     first, *others = simulator.attempts(refused=True)
     early = [row for row in others if row["started_at_ms"] < first["ended_at_ms"] + 2_000]
@@ -47,7 +47,7 @@ def test_a_rate_limit_lets_in_no_more_than_was_on_its_way(line: Line, simulator:
 def test_who_is_asked_to_slow_down_goes_on_with_half(line: Line, simulator: Simulator) -> None:
     """Row 3: of eight slots four, for the next quarter of an hour."""
     give(simulator, {"kind": "slow_down", "first": 1, "retry_after_s": 0}, latency={"fixed_ms": 120})
-    notice = finish(line, line.submit(pipeline("openai"), documents(40)))
+    notice = line.finish(line.submit(pipeline("openai"), documents(40)))
     assert (notice.state, notice.totals.retries) == (BatchState.PUBLISHED, 0)
     _, *rest = simulator.attempts(refused=True)
     # seven may have left before the refusal came back, and as many while it was on its way through the line
@@ -86,7 +86,7 @@ def test_an_account_failure_stops_the_pool_and_keeps_every_item(
     give(simulator)
     line.loops.pop("provider_gateway").close()
     line.start("provider_gateway")
-    notice = finish(line, job)
+    notice = line.finish(job)
     assert (notice.state, notice.counts.accepted) == (BatchState.PUBLISHED, 30)
     assert simulator.ledger()["billed"]["calls"] == 30
 
