@@ -172,6 +172,10 @@ class TestEstimate:
         answer = http.post("/v1/estimate", json=request(http, budget_usd="0.000000001")).json()
         assert answer["refusal"]["rule"] == "budget"
 
+    def test_a_column_that_no_row_has_is_told(self, http: httpx.Client) -> None:
+        answer = http.post("/v1/estimate", json=request(http, pipeline={"publish": {"columns": ["colour"]}})).json()
+        assert answer["warnings"] == ["no row has the column 'colour' that pipeline.yaml names"]
+
     def test_bad_rows_are_named(self, http: httpx.Client) -> None:
         body = {"pipeline": PIPELINE, "input": upload(http, ROWS + b"{broken\n")}
         answer = http.post("/v1/estimate", json=body).json()
