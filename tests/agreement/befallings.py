@@ -105,7 +105,7 @@ OF_BATCHES: list[Rule] = [
 STOPS: dict[str, Rule] = {
     "unauthorized": {"kind": "unauthorized"},
     "quota": {"kind": "quota_exhausted"},
-    "spend": {"kind": "spend_limit", "form": "enforced", "retry_after": "missing"},
+    "spend": {"kind": "spend_limit", "form": "enforced"},
     "barred": {"kind": "client_error", "status": 403},
     "unexplained": {"kind": "client_error", "status": 429},
     "redirect": {"kind": "redirect"},

@@ -77,7 +77,7 @@ CASES = [
     *[Case(f"4 {code}", OPENAI, fault("quota_exhausted", code=code), S.OUT_OF_CREDIT) for code in QUOTA_CODES],
     Case("4 type alone", OPENAI, refused(429, type="insufficient_quota"), S.OUT_OF_CREDIT),
     *[
-        Case(f"5 {form}", ANTHROPIC, fault("spend_limit", form=form, retry_after="missing"), S.BILLING)
+        Case(f"5 {form}", ANTHROPIC, fault("spend_limit", form=form), S.BILLING)
         for form in ("enforced", "contract", "own", "workspace", "billing")
     ],
     Case("5 402", OPENAI, refused(402), S.BILLING),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -53,11 +53,17 @@ class QuotaExhausted(HttpFault):
     code: str = "insufficient_quota"
 
 
-class SpendLimit(_RetryAfter):
-    """Anthropic's spend limits: two 429, a ramp that has a Retry-After, the 400 of one's own limit, the 402."""
+def _only_the_ramp_is_over_soon(stated: dict[str, Any]) -> RetryAfterForm:
+    return RetryAfterForm.SECONDS if stated.get("form") == "ramp" else RetryAfterForm.MISSING
+
+
+class SpendLimit(HttpFault):
+    """Anthropic's spend limits: two 429, a ramp that alone has a Retry-After, two 400 of one's own limits, the 402."""
 
     kind: Literal["spend_limit"]
     form: Literal["enforced", "contract", "ramp", "own", "workspace", "billing"] = "enforced"
+    retry_after: RetryAfterForm = Field(default_factory=_only_the_ramp_is_over_soon)
+    retry_after_s: int = 1
 
 
 class SlowDown(_RetryAfter):

@@ -165,7 +165,7 @@ def test_exceptions(
 
 
 def test_spend_limit_says_its_code(claude: anthropic.Anthropic, simulator: Simulator) -> None:
-    fault = {"kind": "spend_limit", "form": "enforced", "retry_after": "missing"}
+    fault = {"kind": "spend_limit", "form": "enforced"}
     simulator.set_scenario({**STRICT, "faults": [fault]})
     with pytest.raises(anthropic.RateLimitError) as limited:
         ask(claude)

@@ -60,7 +60,7 @@ def test_who_is_asked_to_slow_down_goes_on_with_half(line: Line, simulator: Simu
 ACCOUNT: list[tuple[str, dict[str, Any], str, Signal]] = [
     ("openai", {"kind": "unauthorized"}, "check key in pools.yaml", Signal.KEY_REFUSED),
     ("openai", {"kind": "quota_exhausted", "code": "credit_balance_exhausted"}, "no credit", Signal.OUT_OF_CREDIT),
-    ("anthropic", {"kind": "spend_limit", "form": "own", "retry_after": "missing"}, "until 2027-01-01", Signal.BILLING),
+    ("anthropic", {"kind": "spend_limit", "form": "own"}, "until 2027-01-01", Signal.BILLING),
     ("anthropic", {"kind": "redirect"}, "base_url", Signal.REDIRECT),
 ]
 
