@@ -16,7 +16,8 @@ _MESSAGE = (
 )
 _USAGE = (
     b',"usage":{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"cache_creation":'
-    b'{"ephemeral_5m_input_tokens":%d,"ephemeral_1h_input_tokens":%d},"output_tokens":%d,"service_tier":"%b"}'
+    b'{"ephemeral_5m_input_tokens":%d,"ephemeral_1h_input_tokens":%d},"output_tokens":%d,'
+    b'"output_tokens_details":{"thinking_tokens":%d},"service_tier":"%b"}'
 )
 _TOOL_USE = b'{"type":"tool_use","id":"toolu_%b","name":"search","input":{"q":"x"}}'
 _REFUSED = b'{"type":"refusal","category":"general_harms","explanation":"The request was declined."}'
@@ -59,7 +60,7 @@ def _usage(usage: Usage, sent: Sent) -> bytes:
         case UsageForm.NULL:
             return b',"usage":null'
         case UsageForm.ZERO:
-            return _USAGE % (0, 0, 0, 0, 0, 0, tier)
+            return _USAGE % (0, 0, 0, 0, 0, 0, 0, tier)
         case UsageForm.FULL:
             written = usage.cache_write_tokens + usage.cache_write_1h_tokens
             return _USAGE % (
@@ -69,5 +70,6 @@ def _usage(usage: Usage, sent: Sent) -> bytes:
                 usage.cache_write_tokens,
                 usage.cache_write_1h_tokens,
                 usage.completion_tokens,
+                usage.reasoning_tokens,
                 tier,
             )
