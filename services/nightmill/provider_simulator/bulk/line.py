@@ -115,8 +115,9 @@ def _failed(run: Run, batch: Batch, job: Work, rule: LineError, *, custom_id: by
 def _odd_row(run: Run, batch: Batch, job: Work, rule: Row, reply: Reply, *, custom_id: bytes, ident: bytes) -> Done:
     """A line that ran, and whose row is not as it should be."""
     reply.fault = f"row_{rule.form}"
-    reply.usage_told = reply.usage_told and rule.form not in ("missing", "unknown_id", "odd_type")
-    row: bytes | None = response_row(batch.side, custom_id, ident, reply, odd_type=rule.form == "odd_type")
+    odd_type = rule.form == "odd_type" and batch.side is Side.ANTHROPIC  # OpenAI's rows have no type
+    reply.usage_told = reply.usage_told and not odd_type and rule.form not in ("missing", "unknown_id")
+    row: bytes | None = response_row(batch.side, custom_id, ident, reply, odd_type=odd_type)
     extra = None
     match rule.form:
         case "missing":
