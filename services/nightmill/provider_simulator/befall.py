@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nightmill.provider_simulator import errors, faults
+from nightmill.provider_simulator.buckets import Buckets
 from nightmill.provider_simulator.call_faults import (
     BadGzip,
     CallFault,
@@ -40,8 +41,15 @@ from nightmill.provider_simulator.call_faults import (
 from nightmill.provider_simulator.envelopes import HTML
 from nightmill.provider_simulator.errors import ApiError
 from nightmill.provider_simulator.reply import Manner, Reply, Side, Voice
+from nightmill.provider_simulator.scenario import RateLimit
 
 DEFAULT_CONTEXT_TOKENS = 128_000
+_WIDE = RateLimit(
+    requests_per_min=30_000,
+    tokens_per_min=150_000_000,
+    input_tokens_per_min=10_000_000,
+    output_tokens_per_min=2_000_000,
+)
 
 _TurnedAway = (
     RateLimited
@@ -163,10 +171,13 @@ def _sent_oddly(fault: Slow | Drip | CutJson | ResetAfterBilling | BadGzip | Lim
     return reply
 
 
-def limit_headers(fault: CallFault | None, headers: dict[str, str]) -> dict[str, str]:
-    """The rate-limit headers as the fault wants them."""
+def limit_headers(fault: CallFault, headers: dict[str, str], side: Side, *, now_ms: int) -> dict[str, str]:
+    """The rate-limit headers as the fault wants them; where the account has no limits, those of one with wide ones."""
     if not isinstance(fault, LimitHeaders):
         return headers
+    if not headers:
+        wide = Buckets(_WIDE, now_ms=now_ms)
+        headers = wide.anthropic_headers(now_ms=now_ms) if side is Side.ANTHROPIC else wide.headers()
     match fault.form:
         case "absent":
             return {}

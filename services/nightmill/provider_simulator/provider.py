@@ -161,7 +161,7 @@ class Provider:
             return _with(_with(do(), headers), limits)
         asked = Asked(model=ask.model, wanted_tokens=wanted, context_tokens=scenario.context_tokens)
         reply = befall(fault, do, voice, asked, now_ms=now_ms)
-        return _with(_with(reply, headers), limit_headers(fault, limits))
+        return _with(_with(reply, headers), limit_headers(fault, limits, route.side, now_ms=now_ms))
 
     def _asked(self, inbound: Inbound, route: Route) -> Ask | ApiError:
         """The checked request, or its refusal: headers first."""
