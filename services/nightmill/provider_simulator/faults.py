@@ -22,6 +22,7 @@ class Occasion(NamedTuple):
     elapsed_ms: int  # since the scenario was set
     prompt: str
     operation: Operation = Operation.CHAT
+    model: str = ""  # where one is asked for
 
 
 def decide(scenario: Scenario, occasion: Occasion) -> CallFault | LineStory | None:
@@ -84,6 +85,8 @@ def _stated(rule: Selector, occasion: Occasion) -> bool:
     if rule.occurrences and occasion.occurrence not in rule.occurrences:
         return False
     if occasion.elapsed_ms < rule.from_ms or (rule.until_ms is not None and occasion.elapsed_ms >= rule.until_ms):
+        return False
+    if rule.model is not None and rule.model != occasion.model:
         return False
     if rule.match is not None and rule.match not in occasion.prompt:
         return False

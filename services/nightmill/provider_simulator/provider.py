@@ -132,6 +132,7 @@ class Provider:
             elapsed_ms=now_ms - run.started_at_ms,
             prompt=ask.prompt,
             operation=route.operation,
+            model=ask.model,
         )
         wanted = ask.prompt_tokens + (ask.max_tokens or 0)
         over = run.buckets.take(

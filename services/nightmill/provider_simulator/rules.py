@@ -71,6 +71,7 @@ class Selector(Model):
     rate: float = Field(default=1.0, ge=0, le=1)  # share of the calls, by hash: the same calls in every run
     first: int | None = Field(default=None, ge=1)  # only the first n calls since the scenario was set
     occurrences: tuple[Annotated[int, Field(ge=1)], ...] = ()  # 1 = the first time this body is seen since a reset
+    model: str | None = None  # asked for by exactly this name
     match: str | None = None  # substring of the prompt
     regex: re.Pattern[str] | None = None  # searched in the prompt
     from_ms: int = Field(default=0, ge=0)  # window since the scenario was set

@@ -21,9 +21,15 @@ def scenario(**fault: Any) -> Scenario:
 
 
 def occasion(
-    *, occurrence: int = 1, arrival: int = 1, elapsed_ms: int = 0, prompt: str = "contract 17", digest: bytes = DIGEST
+    *,
+    occurrence: int = 1,
+    arrival: int = 1,
+    elapsed_ms: int = 0,
+    prompt: str = "contract 17",
+    digest: bytes = DIGEST,
+    model: str = "m",
 ) -> Occasion:
-    return Occasion(digest=digest, occurrence=occurrence, arrival=arrival, elapsed_ms=elapsed_ms, prompt=prompt)
+    return Occasion(digest, occurrence, arrival, elapsed_ms, prompt, model=model)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +43,8 @@ def occasion(
         ({"occurrences": [1, 3]}, occasion(occurrence=2), False),
         ({"match": "contract 1"}, occasion(), True),
         ({"match": "contract 2"}, occasion(), False),
+        ({"model": "m"}, occasion(), True),
+        ({"model": "m"}, occasion(model="m-mini"), False),
         ({"regex": r"contract \d\d$"}, occasion(), True),
         ({"regex": r"^\d"}, occasion(), False),
         ({"from_ms": 100}, occasion(elapsed_ms=99), False),

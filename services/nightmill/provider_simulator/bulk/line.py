@@ -60,6 +60,7 @@ def run_line(run: Run, batch: Batch, line: Line, *, number: int, now_ms: int) ->
             elapsed_ms=max(0, now_ms - batch.created_at_ms),
             prompt=ask.prompt,
             operation=Operation.LINE,
+            model=ask.model,
         )
     job = Work(operation, ask, digest, occurrence, occasion, "batch")
     return _answered(run, batch, job, custom_id=custom_id, ident=ident, now_ms=now_ms)
