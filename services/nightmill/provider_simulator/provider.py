@@ -26,6 +26,7 @@ from nightmill.provider_simulator.reply import Reply, Side, Voice
 from nightmill.provider_simulator.routes import Route
 from nightmill.provider_simulator.scenario import FAULT_HEADER, Dialect, ScenarioError, parse_fault
 from nightmill.provider_simulator.state import State
+from nightmill.provider_simulator.stories import WebhookFault
 
 _DIGEST_BYTES = 16
 _UNLIMITED = {
@@ -233,6 +234,9 @@ class Provider:
                 return errors.invalid(str(exc), code="invalid_scenario")
             if isinstance(stated, CallFault):
                 return stated
+            if isinstance(stated, WebhookFault) or occasion.operation not in stated.operations:
+                message = f"{FAULT_HEADER}: kind: '{stated.kind}': does not befall this call; state it in the scenario"
+                return errors.invalid(message, code="invalid_scenario")
         scenario = self._state.run.scenario
         if not scenario.faults:
             return None
