@@ -85,6 +85,8 @@ class Checker:
             look = _LOOKS.get(type(message))
             if look is not None:
                 look(self, message)
+        if self._world.bulk is not None:
+            self._world.bulk.checks.whole()
 
     def heard(self, record: logging.LogRecord) -> None:
         """No log line holds document text."""

@@ -26,6 +26,7 @@ class BulkChecks:
     def __init__(self, lane: "BulkLane") -> None:
         self._lane = lane
         self._rows: dict[str, ProviderBatchRow] = {}
+        self._made: list[ProviderBatchRow] = []  #: by the transaction that is looked at
         self._actors: dict[str, str] = {}  #: who put the row last
         self._answered: dict[str, AttemptAnswered] = {}
         self._known_files: dict[str, str] = {}  #: submission by the id of a file that stood in a committed row
@@ -46,6 +47,12 @@ class BulkChecks:
             case AttemptAnswered(lane=Lane.BULK):
                 self._answer(message)
 
+    def whole(self) -> None:
+        """All messages of a transaction were looked at: what it ends has made room for what it makes."""
+        for row in self._made:
+            self._check_size(row)
+        self._made = []
+
     def heard(self, record: logging.LogRecord) -> None:
         """A line of the log."""
         if getattr(record, "action", None) == "files_left":
@@ -58,7 +65,7 @@ class BulkChecks:
             if file_id is not None:
                 self._known_files[file_id] = row.submission_id
         if before is None:
-            self._check_size(row)
+            self._made.append(row)
         elif before.state in _CLOSED and row.state is not before.state:
             raise Violation("terminal states absorb", f"submission {before.state} -> {row.state}")
         elif _ORDER.index(row.state) < _ORDER.index(before.state):

@@ -69,7 +69,7 @@ BULK_GUARDS: tuple[Guard, ...] = (
             FILES, {"late_request": 0.15}, enqueued_tokens=400, max_requests=3, crash=0.02, pause=0.02, late_view=0.1
         ),
         invariants=("submissions keep to their limits",),
-        seeds=(68, 167),
+        seeds=(68,),
     ),
     Guard(
         name="bulk-missing-is-unknown",
