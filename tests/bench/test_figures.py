@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.batch_script import run_batch_script
+from bench.batch_script import BATCH_SCRIPT, run_batch_script
 from bench.clients import BARE_POOL, SDK
 from bench.gateway_alone import GATEWAY
 from bench.goals import BUDGET_US, Goal, goals
@@ -81,6 +81,14 @@ def test_memory_is_told_for_each_size() -> None:
     more = replace(make_run(GATEWAY, items=1_000), peak_rss_mib={"provider_gateway": 300.3})
     found = goals([Outcome(scenario="bulk-memory", runs=(run, more)) for run in runs])
     assert [(goal.measured, goal.missed_by) for goal in found] == [(286.0, None), (300.3, pytest.approx(0.05))]
+
+
+def test_the_simulator_is_told_by_what_it_uses_for_one_client() -> None:
+    """E12: 40 µs a line are 25,000 a second of a core, however long the client took."""
+    script = replace(make_run(BATCH_SCRIPT, items=100, elapsed_s=9.0), cpu_s={"client": 1.0, "simulator": 0.004})
+    told = goals([Outcome(scenario="bulk", runs=(script, make_run(LINE)))])[-1]
+    assert told.measured == pytest.approx(25_000)
+    assert told.missed_by is None
 
 
 def test_the_script_reads_every_answer(tmp_path: Path) -> None:
